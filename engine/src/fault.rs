@@ -2,7 +2,7 @@
 //!
 //! For: a mistake in one job that costs that job and no other, and the tests of that.
 //! In and out: what a thread panicked with in, words out; in builds for tests, a place in, a panic, a wait or a rate that nothing holds out where the
-//! environment asks for it.
+//! environment asks for it, and a fault that nobody counts.
 //! Absent on purpose: the boundaries themselves (worker threads in host.rs; the job driver and its threads in node).
 
 use std::any::Any;
@@ -50,6 +50,20 @@ pub fn panic_if_asked(place: &str, path: &[u8]) {
 /// Nothing, in builds for use.
 #[cfg(not(debug_assertions))]
 pub fn panic_if_asked(_: &str, _: &[u8]) {}
+
+/// In builds with debug assertions: the fault of an entry whose path ends so is counted nowhere, if the variable `LONGHAUL_TEST_LOSE` says its end.
+#[cfg(debug_assertions)]
+#[must_use]
+pub fn loses_if_asked(path: &[u8]) -> bool {
+    std::env::var("LONGHAUL_TEST_LOSE").is_ok_and(|end| !end.is_empty() && path.ends_with(end.as_bytes()))
+}
+
+/// Never, in builds for use.
+#[cfg(not(debug_assertions))]
+#[must_use]
+pub fn loses_if_asked(_: &[u8]) -> bool {
+    false
+}
 
 /// In builds with debug assertions: a disk that is slow here, if the variable `LONGHAUL_TEST_WAIT` is `place:milliseconds`.
 #[cfg(debug_assertions)]

@@ -160,6 +160,8 @@ impl Workers {
         let slot = sys::mem::HEADROOM as u64 + u64::from(make.chunk_bytes);
         let bufs = usize::try_from(make.memory_bytes / make.count as u64 / slot).unwrap_or(usize::MAX).max(4);
         let mut workers = Workers { handles: Vec::new(), started: Vec::new() };
+        // Each makes its ring and its pool, side by side.
+        let mut begun = Vec::new();
         for index in 0..make.count {
             let (to, mailbox) = mpsc::channel();
             let (tell, told) = mpsc::sync_channel(1);
@@ -179,6 +181,9 @@ impl Workers {
                 };
                 live(make, mailbox, &shared, &tell);
             })?;
+            begun.push((thread, to, told, counters));
+        }
+        for (thread, to, told, counters) in begun {
             let (started, waker, thread_id) =
                 told.recv().map_err(|_| io::Error::other("a worker died at its start"))??;
             workers.started.push(started);

@@ -17,7 +17,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, TrySendError};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
 
 use proto::error::Breach;
 use proto::flow::FlowConfig;
@@ -92,6 +92,44 @@ impl<P: Platform> std::fmt::Debug for Role<P> {
     }
 }
 
+/// A chunk whose header alone crosses the rail, with the file in which the sending end would have read it: open already, and where it stands. Of a
+/// source of several volumes only the sending end knows that place.
+#[derive(Debug)]
+pub struct Offered<F> {
+    /// The chunk, as its header names it.
+    pub chunk: ChunkId,
+    /// Its entry: with it the file is closed.
+    pub entry: EntryId,
+    /// The length of that, as the scan found it.
+    pub file_bytes: u64,
+    /// Where its bytes are read.
+    pub file: F,
+}
+
+/// Chunks that may be offered to a worker and not taken up yet: all that a rail has outstanding. Beyond, they travel.
+pub const OFFERS_MAX: usize = proto::send::CHUNKS_IN_FLIGHT_MAX;
+
+/// What the writing end of a job has where the source is at hand: both ends are workers of this process.
+#[derive(Debug)]
+pub struct Beside<P: Platform> {
+    /// What this worker is to read: each offer comes before its header.
+    pub offers: Receiver<Offered<P::File>>,
+    /// To the other end's job driver.
+    pub told: EventQueue,
+}
+
+/// Are chunks read where they are written?
+#[derive(Debug)]
+pub enum InPlace<P: Platform> {
+    /// No: they travel.
+    Never,
+    /// The sending end: those that it would read without waiting are, by the worker of the other end that has their rail. Of its workers each has
+    /// one of these; a rail is with that of its number, modulo their count.
+    Send(Vec<SyncSender<Offered<P::File>>>),
+    /// The end that does it.
+    Recv(Beside<P>),
+}
+
 /// A job as a worker sees it.
 #[derive(Debug)]
 pub struct JobPart<P: Platform> {
@@ -103,6 +141,8 @@ pub struct JobPart<P: Platform> {
     pub events: EventQueue,
     /// The bound of all its rails together.
     pub bound: Arc<Bound>,
+    /// Are chunks read where they are written?
+    pub in_place: InPlace<P>,
 }
 
 /// Secrets and place of one rail.

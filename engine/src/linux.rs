@@ -140,6 +140,10 @@ impl Disk for Linux {
         file.write_at_once(from, offset)
     }
 
+    fn try_write_at_once(&self, file: &Handle, offset: u64, from: &[u8]) -> Option<io::Result<usize>> {
+        file.try_write_at_once(from, offset)
+    }
+
     fn direct_bytes(&self) -> u64 {
         self.direct_bytes
     }

@@ -84,6 +84,10 @@ pub trait Disk {
     fn write_at_once(&self, _file: &Self::File, _offset: u64, _from: &[u8]) -> io::Result<usize> {
         Err(io::ErrorKind::Unsupported.into())
     }
+    /// The same, unless another worker of this process is writing the file: `None`.
+    fn try_write_at_once(&self, file: &Self::File, offset: u64, from: &[u8]) -> Option<io::Result<usize>> {
+        Some(self.write_at_once(file, offset, from))
+    }
     /// Bytes that devices read from bufs, or wrote into them, themselves, of all files so far.
     fn direct_bytes(&self) -> u64 {
         0

@@ -13,7 +13,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use engine::host::{Make, Team, Workers};
-use engine::job::{Cmd, Cover, Event, EventQueue, JobPart, Role, Terms};
+use engine::job::{Cmd, Cover, Event, EventQueue, InPlace, JobPart, Role, Terms};
 use proto::negotiate::Cipher;
 use proto::storage::IoModes;
 use proto::wire::control::DigestKind;
@@ -38,6 +38,7 @@ fn who_hears_that_a_job_is_closed_reads_all_that_was_counted_for_it() {
             terms,
             events: EventQueue::new(post, None),
             bound: Arc::default(),
+            in_place: InPlace::Never,
         };
         team.send(0, Cmd::Open { job, part });
         team.send(0, Cmd::Close { job });

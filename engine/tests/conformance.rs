@@ -166,7 +166,7 @@ impl Simulated {
 impl World for Simulated {
     type P = platform::Sim;
     fn source(&self) -> Arc<trees::SimSource> {
-        Arc::new(trees::SimSource(self.source.clone()))
+        Arc::new(trees::SimSource(self.source.clone(), 0))
     }
     fn sink(&self) -> Arc<trees::SimSink> {
         Arc::new(trees::SimSink(self.sink.clone(), 1))

@@ -126,6 +126,7 @@ if on a mount -t tmpfs -o size=8m tmpfs "$DST/full/v1" 2>/dev/null; then
     cp_run --stripe file "$SRC/tree" "$DST/full/v{0,1}"
     cp_ends 0 "one of two has little room: the other takes what does not fit"
     cp_run --join "$DST/full/v{0,1}/tree" "$DST/unfull"
+    cp_ends 0 "joined from a disk and from memory: exit code 0"
     same "$SRC/tree" "$DST/unfull" "all of it stands on the two"
 else
     skip "no tmpfs can be mounted here: no volume is full"

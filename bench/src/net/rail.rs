@@ -12,7 +12,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use engine::job::{Cmd, Event, EventQueue, JobPart, RailEnd, RailKey, Role, Terms};
+use engine::job::{Cmd, Event, EventQueue, InPlace, JobPart, RailEnd, RailKey, Role, Terms};
 use engine::platform::{
     Clock, Disk, Done, Firm, Found, Op, PacketIo, Parts, Platform, Publish, SinkTree, SourceTree, Splicer, StreamIo,
     VolumeSet,
@@ -246,7 +246,13 @@ impl Lone {
         let counters = Arc::new(Counters::default());
         let (cover, digest) = layer.terms();
         let terms = Terms { chunk_bytes: CHUNK_BYTES_MIN, digest, cipher: seal.cipher(), cover, publish_small: false };
-        let part = JobPart { role, terms, events: EventQueue::new(post, None), bound: Arc::default() };
+        let part = JobPart {
+            role,
+            terms,
+            events: EventQueue::new(post, None),
+            bound: Arc::default(),
+            in_place: InPlace::Never,
+        };
         let worker = Worker::new(Air::new(driver, bufs)?, mailbox, Arc::clone(&counters));
         let first = counters.look();
         let mut lone = Lone { worker, to, events, counters, first };

@@ -5,6 +5,8 @@
 //! Invariants: nothing is written for an entry that was not expected; `Landed` is reported only after the last byte was taken.
 //! Absent on purpose: durability and names (the committers).
 
+mod beside; // chunks whose source is at hand: read and written here
+
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -18,6 +20,7 @@ use proto::wire::control::{Corrupt, Digest};
 use sys::mem::{Buf, HEADROOM, Mem};
 
 use crate::ends::held::{Held, HeldChunks};
+use crate::ends::in_place::InPlace;
 use crate::ends::open_files::OpenFiles;
 use crate::ends::pack::put_pack;
 use crate::ends::pieces::{SECTOR, go_on_from, is_again, write_piece};
@@ -40,6 +43,8 @@ pub(crate) struct FileSink<P: Platform> {
     held: HeldChunks,
     /// Where the bufs are.
     node: Option<u16>,
+    /// The source, where it is at hand.
+    pub(crate) in_place: Option<Box<InPlace<P>>>,
 }
 
 /// A part that is written at once.
@@ -76,7 +81,7 @@ impl<F> Arrival<F> {
 
 impl<P: Platform> FileSink<P> {
     /// Of a worker on this memory node, if it is held on one.
-    pub(crate) fn new(tree: Arc<P::Sink>, node: Option<u16>) -> Self {
+    pub(crate) fn new(tree: Arc<P::Sink>, node: Option<u16>, in_place: Option<Box<InPlace<P>>>) -> Self {
         FileSink {
             tree,
             expected: HashMap::new(),
@@ -84,6 +89,7 @@ impl<P: Platform> FileSink<P> {
             unaligned: OpenFiles::new(),
             held: HeldChunks::default(),
             node,
+            in_place,
         }
     }
 
@@ -99,6 +105,9 @@ impl<P: Platform> FileSink<P> {
         }
         self.open.close(entries);
         self.unaligned.close(entries);
+        if let Some(it) = &mut self.in_place {
+            it.forget(entries);
+        }
     }
 
     /// The entry, if chunks of it may come.

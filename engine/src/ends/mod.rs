@@ -6,6 +6,7 @@
 //! Absent on purpose: names on disk (the trees), durability (the committers).
 
 pub(crate) mod pieces; // reads and writes that do not wait, and where short ones go on
+pub(crate) mod in_place; // chunks that are read where they are written
 mod open_files; // files kept open for the next chunk
 pub(crate) mod held; // chunks that wait for their volume
 pub(crate) mod feed; // chunks between a source and its rail
@@ -15,7 +16,8 @@ pub(crate) mod file_sink; // buf → parts of files, small files
 
 use crate::ends::file_sink::FileSink;
 use crate::ends::file_source::FileSource;
-use crate::job::Role;
+use crate::ends::in_place::InPlace as ReadHere;
+use crate::job::{InPlace, Role};
 use crate::platform::Platform;
 
 /// The end of a job that a worker serves. One that is no file is one more variant here, and one more file in this folder.
@@ -29,10 +31,13 @@ pub(crate) enum End<P: Platform> {
 
 impl<P: Platform> End<P> {
     /// Of a worker whose bufs are on this memory node, if they are held on one.
-    pub(crate) fn new(role: Role<P>, node: Option<u16>) -> Self {
-        match role {
-            Role::Send(tree) => End::Source(FileSource::new(tree)),
-            Role::Recv(tree) => End::Sink(FileSink::new(tree, node)),
+    pub(crate) fn new(role: Role<P>, node: Option<u16>, in_place: InPlace<P>) -> Self {
+        match (role, in_place) {
+            (Role::Send(tree), _) => End::Source(FileSource::new(tree)),
+            (Role::Recv(tree), InPlace::Recv(beside)) => {
+                End::Sink(FileSink::new(tree, node, Some(Box::new(ReadHere::new(beside)))))
+            }
+            (Role::Recv(tree), _) => End::Sink(FileSink::new(tree, node, None)),
         }
     }
 
@@ -54,6 +59,19 @@ impl<P: Platform> End<P> {
         match self {
             End::Sink(sink) => sink,
             End::Source(_) => unreachable!("rails that receive are of jobs that receive"),
+        }
+    }
+
+    /// Are chunks read here that are written here?
+    pub(crate) fn reads_in_place(&self) -> bool {
+        matches!(self, End::Sink(sink) if sink.in_place.is_some())
+    }
+
+    /// Moves on what the other end is told. Returns whether some of it is late.
+    pub(crate) fn flush_told(&mut self) -> bool {
+        match self {
+            End::Sink(FileSink { in_place: Some(it), .. }) => it.flush(),
+            _ => false,
         }
     }
 

@@ -194,6 +194,13 @@ impl Record {
         }
     }
 
+    /// Files that were announced, and neither are there nor failed. At the end of a job there are none: whatever went wrong with a file is told and
+    /// decides the exit code, or it is a bug.
+    #[must_use]
+    pub fn files_open(&self) -> u64 {
+        self.tally.files_total.saturating_sub(self.tally.files_done + self.tally.failed)
+    }
+
     fn announced(&mut self, entry: &Entry) {
         self.unkept.add(entry.meta.lost, &entry.path);
         if entry.is_file() {
@@ -225,6 +232,9 @@ impl Record {
     }
 
     fn failed(&mut self, fault: EntryFault, path: &[u8], is_peers: bool) {
+        if crate::fault::loses_if_asked(path) {
+            return;
+        }
         self.tally.failed += 1;
         if self.faults.len() < FAULTS_KEPT {
             self.faults.push(FailedEntry { path: path.into(), fault, is_peers });

@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::mpsc::SyncSender;
 
 use proto::books::Stage;
 use proto::error::Breach;
@@ -16,8 +17,9 @@ use proto::wire::chunk::{ChunkKind, Header, SEALED_HEADER_BYTES, TAG_BYTES, TAKE
 use sys::mem::{Buf, HEADROOM, Mem};
 
 use crate::ends::feed::{Feed, SMALL_BYTES};
+use crate::ends::in_place::IN_PLACE;
 use crate::ends::pieces::{is_again, read_piece};
-use crate::job::{Cover, Event, RailEnd, RailKey, Terms};
+use crate::job::{Cover, Event, Offered, RailEnd, RailKey, Terms};
 use crate::platform::{Done, Harm, Op, Platform};
 use crate::rail::base::Base;
 use crate::rail::slices::Slices;
@@ -42,12 +44,19 @@ struct Frame<F> {
     payload: u64,
     /// Its payload, where that is not in the buf.
     unread: Option<Unread<F>>,
+    /// Bytes of a payload that does not travel: whoever takes the header reads it.
+    in_place: usize,
 }
 
 impl<F> Frame<F> {
     /// Bytes on the wire.
     fn len(&self) -> usize {
         self.span.len + self.unread.as_ref().map_or(0, |unread| unread.bytes as usize)
+    }
+
+    /// Bytes that the bound counts.
+    fn paid(&self) -> usize {
+        self.len() + self.in_place
     }
 }
 
@@ -74,6 +83,17 @@ struct Sending<F> {
     /// A frame is in flight, or a part of it waits for the bound.
     busy: bool,
     zero_copy: ZeroCopy,
+    /// The peer is a worker beside, which reads what it writes.
+    offers: Option<SyncSender<Offered<F>>>,
+}
+
+impl<F: Clone> Sending<F> {
+    /// Offers a chunk to whoever writes it, if that is a worker beside, it is read at once, and there is room for one more.
+    fn offer(&self, from: &Option<F>, header: &Header, file_bytes: u64) -> bool {
+        let (Some(offers), Some(file)) = (&self.offers, from) else { return false };
+        let &Header { chunk, entry, .. } = header;
+        offers.try_send(Offered { chunk, entry, file_bytes, file: file.clone() }).is_ok()
+    }
 }
 
 /// The receiving half.
@@ -81,6 +101,8 @@ struct Sending<F> {
 struct Receiving {
     taking: Taking,
     consumed: Consumed,
+    /// Headers may come whose payload is in the source beside.
+    in_place: bool,
 }
 
 /// One of these per rail, in the rail's box.
@@ -104,16 +126,27 @@ pub(crate) struct Stream<P: Platform> {
 }
 
 impl<P: Platform> Stream<P> {
-    /// A rail on which chunks go out. `zero_copy`: the network may read our memory itself.
-    pub(crate) fn sending(base: Base<P>, terms: Terms, key: RailKey, zero_copy: bool) -> Self {
+    /// A rail on which chunks go out. `zero_copy`: the network may read our memory itself. `offers`: to a worker that reads what it writes.
+    pub(crate) fn sending(
+        base: Base<P>,
+        terms: Terms,
+        key: RailKey,
+        zero_copy: bool,
+        offers: Option<SyncSender<Offered<P::File>>>,
+    ) -> Self {
         let (feed, sealed, zero_copy) = (Feed::new(), VecDeque::with_capacity(4), ZeroCopy::new(zero_copy));
-        let half = Sending { feed, sealed, unread: None, reads_all: false, busy: false, zero_copy };
+        let half = Sending { feed, sealed, unread: None, reads_all: false, busy: false, zero_copy, offers };
         Stream::new(base, terms, key, Half::Send(half))
     }
 
-    /// A rail on which chunks come in.
-    pub(crate) fn receiving(base: Base<P>, terms: Terms, key: RailKey) -> Self {
-        Stream::new(base, terms, key, Half::Recv(Receiving { taking: Taking::Idle, consumed: Consumed::new() }))
+    /// A rail on which chunks come in; `in_place`: or only their headers.
+    pub(crate) fn receiving(base: Base<P>, terms: Terms, key: RailKey, in_place: bool) -> Self {
+        Stream::new(
+            base,
+            terms,
+            key,
+            Half::Recv(Receiving { taking: Taking::Idle, consumed: Consumed::new(), in_place }),
+        )
     }
 
     fn new(base: Base<P>, terms: Terms, key: RailKey, half: Half<P::File>) -> Self {
@@ -162,7 +195,7 @@ impl<P: Platform> Stream<P> {
         let bytes = match (&self.slices.part, &self.half) {
             (Some((slot, _)), _) => Some(slot.len - slot.done),
             (None, Half::Send(half)) if half.busy => None,
-            (None, Half::Send(half)) => half.sealed.front().map(Frame::len),
+            (None, Half::Send(half)) => half.sealed.front().map(Frame::paid),
             (None, Half::Recv(Receiving { taking: Taking::Hungry(header), .. })) => Some(header.payload_bytes as usize),
             (None, Half::Recv(_)) => None,
         }?;
@@ -206,13 +239,15 @@ pub(crate) fn step_send<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>) {
     }
     let Some(front) = half.sealed.front() else { return };
     // What goes unread goes in one.
-    let (bytes, whole) = (front.len(), front.unread.is_some());
-    let granted = if whole { rail.slices.may_pass_slice(now, bytes) } else { rail.slices.may_pass(now, bytes) };
+    let (bytes, paid, whole) = (front.len(), front.paid(), front.unread.is_some() || front.in_place > 0);
+    let granted = if whole { rail.slices.may_pass_slice(now, paid) } else { rail.slices.may_pass(now, paid) };
     let Some(granted) = granted else { return };
     rail.slices.granted = granted;
     let frame = half.sealed.pop_front().expect("seen above");
     half.busy = true;
-    let load = Load::Frame { chunk: frame.chunk, payload: frame.payload };
+    // Of a chunk that is read where it is written, whoever does it says when it went.
+    let in_place = frame.in_place > 0;
+    let load = if in_place { Load::None } else { Load::Frame { chunk: frame.chunk, payload: frame.payload } };
     let (at, len) = (frame.span.at, frame.span.len);
     let slot = Slot { kind: Kind::Send, rail: cx.index, at, done: 0, len: bytes, load };
     let (socket, mem) = (rail.base.socket.clone(), Mem::Buf(frame.buf));
@@ -247,9 +282,15 @@ fn seal_next<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>) -> bool {
     let Header { kind, chunk, entry, offset, .. } = header;
     let how = hash_as(&header, file_bytes, cx.terms.chunk_bytes);
     cx.watch.lap(Stage::Loop);
-    let may_pass_through = kind == ChunkKind::Range
-        && cx.terms.cover == Cover::Bare
-        && rail.slices.goes_whole(HEADROOM + filled.bytes as usize);
+    let goes_whole = kind == ChunkKind::Range && rail.slices.goes_whole(HEADROOM + filled.bytes as usize);
+    if goes_whole && half.offer(&filled.from, &header, file_bytes) {
+        header.digest = IN_PLACE;
+        let (span, in_place) = (rail.sealer.seal_bare(&header, &mut buf), filled.bytes as usize);
+        half.sealed.push_back(Frame { chunk, buf, span, payload, unread: None, in_place });
+        cx.watch.lap(Stage::Seal);
+        return true;
+    }
+    let may_pass_through = goes_whole && cx.terms.cover == Cover::Bare;
     if may_pass_through
         && half.zero_copy.enabled
         && !half.reads_all
@@ -257,7 +298,7 @@ fn seal_next<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>) -> bool {
     {
         let span = rail.sealer.seal_bare(&header, &mut buf);
         let unread = Some(Unread { file, entry, offset, bytes: filled.bytes });
-        half.sealed.push_back(Frame { chunk, buf, span, payload, unread });
+        half.sealed.push_back(Frame { chunk, buf, span, payload, unread, in_place: 0 });
         cx.watch.lap(Stage::Seal);
         return true;
     }
@@ -280,7 +321,7 @@ fn seal_next<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>) -> bool {
                 // With crc64 the digest is the CRC itself; the header has both.
                 cx.events.push(Event::Read { chunk, entry, offset, digest: header.digest });
             }
-            half.sealed.push_back(Frame { chunk, buf, span, payload, unread: None });
+            half.sealed.push_back(Frame { chunk, buf, span, payload, unread: None, in_place: 0 });
         }
     }
     true
@@ -339,15 +380,15 @@ pub(crate) fn on_sent<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>, mut
     Next::Idle
 }
 
-/// Asks for the next header, or for the payload of the one that came; a sending rail for the receiver's count.
-pub(crate) fn step_recv<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>) {
+/// Asks for the next header, or for the payload of the one that came (or says that it is beside); a sending rail for the receiver's count.
+pub(crate) fn step_recv<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>) -> Next {
     let now = cx.platform.now_ns();
     let Half::Recv(half) = &mut rail.half else {
         // So a sender also learns at once when the peer goes.
         if rail.head.is_some() {
             ask_head(rail, cx, TAKEN_BYTES);
         }
-        return;
+        return Next::Idle;
     };
     match half.taking {
         Taking::Busy => {
@@ -371,19 +412,28 @@ pub(crate) fn step_recv<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>) {
             // The last of the small ones' is a sender's: who sends has what it sends.
             let as_small = goes_whole && u64::from(header.payload_bytes) <= SMALL_BYTES && pool.small_free() > 1;
             if pool.free() <= least && !as_small {
-                return;
+                return Next::Idle;
             }
-            let Some(granted) = rail.slices.may_pass(now, SEALED_HEADER_BYTES + len) else { return };
+            let in_place = half.in_place && header.kind == ChunkKind::Range && header.digest == IN_PLACE;
+            let whole = SEALED_HEADER_BYTES + len;
+            let granted =
+                if in_place { rail.slices.may_pass_slice(now, whole) } else { rail.slices.may_pass(now, whole) };
+            let Some(granted) = granted else { return Next::Idle };
             rail.slices.granted = granted - SEALED_HEADER_BYTES;
-            half.taking = Taking::Busy;
+            half.taking = if in_place { Taking::Idle } else { Taking::Busy };
             let pool = cx.platform.pool();
             let buf = if pool.free() > least { pool.take() } else { pool.take_small() };
-            let mem = Mem::Buf(buf.expect("seen to be there"));
+            let buf = buf.expect("seen to be there");
+            if in_place {
+                half.consumed.on_frame(&rail.base, cx);
+                return Next::InPlace { header, buf };
+            }
             let load = Load::Header(header);
             let slot = Slot { kind: Kind::Payload, rail: cx.index, at, done: 0, len, load };
-            receive_rest(rail, cx, slot, mem);
+            receive_rest(rail, cx, slot, Mem::Buf(buf));
         }
     }
+    Next::Idle
 }
 
 /// Receives of a payload what the bound has let go.

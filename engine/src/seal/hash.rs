@@ -62,10 +62,12 @@ pub fn hash_as(header: &Header, file_bytes: u64, chunk_bytes: u32) -> HashAs {
 }
 
 /// Running digests of one payload.
-pub(super) struct Hash {
+pub(crate) struct Hash {
     crc: crc_fast::Digest,
     blake3: Option<blake3::Hasher>,
     how: HashAs,
+    /// The digest is enough: no CRC travels beside it.
+    alone: bool,
 }
 
 impl Hash {
@@ -77,10 +79,16 @@ impl Hash {
             }
             hasher
         });
-        Hash { crc: crc_fast::Digest::new(CrcAlgorithm::Crc64Nvme), blake3, how }
+        Hash { crc: crc_fast::Digest::new(CrcAlgorithm::Crc64Nvme), blake3, how, alone: false }
     }
 
-    fn finish(self) -> Hashed {
+    /// With BLAKE3 no CRC beside it, for a payload that travels nowhere.
+    pub(crate) fn alone(kind: DigestKind, how: HashAs) -> Self {
+        let hash = Hash::new(kind, how);
+        Hash { alone: hash.blake3.is_some(), ..hash }
+    }
+
+    pub(crate) fn finish(self) -> Hashed {
         let crc = self.crc.finalize();
         let digest = match self.blake3 {
             Some(hasher) if self.how.whole => *hasher.finalize().as_bytes(),
@@ -92,8 +100,10 @@ impl Hash {
     }
 
     #[inline]
-    pub(super) fn update(&mut self, piece: &[u8]) {
-        self.crc.update(piece);
+    pub(crate) fn update(&mut self, piece: &[u8]) {
+        if !self.alone {
+            self.crc.update(piece);
+        }
         if let Some(hasher) = &mut self.blake3 {
             hasher.update(piece);
         }

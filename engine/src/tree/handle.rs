@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, TryLockError};
 
 use proto::storage::IoMode;
 use proto::storage::selection::Candidate;
@@ -239,6 +239,15 @@ impl Handle {
         // Nothing is guarded but time, so a poisoned lock is as good as any.
         let _turn = self.turns.as_ref().map(|turns| turns.locks[turns.at].lock());
         self.file.write_at(from, offset)
+    }
+
+    /// The same, if nobody is at it. `None`: another worker is.
+    pub(crate) fn try_write_at_once(&self, from: &[u8], offset: u64) -> Option<io::Result<usize>> {
+        let turn = self.turns.as_ref().map(|turns| turns.locks[turns.at].try_lock());
+        if matches!(turn, Some(Err(TryLockError::WouldBlock))) {
+            return None;
+        }
+        Some(self.file.write_at(from, offset))
     }
 }
 

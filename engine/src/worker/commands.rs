@@ -11,7 +11,7 @@ use proto::rate::RateConfig;
 use proto::send::{Assignment, Unit};
 
 use crate::ends::End;
-use crate::job::{Cmd, JobNo, JobPart, RailPace};
+use crate::job::{Cmd, InPlace, JobNo, JobPart, RailPace};
 use crate::platform::Platform;
 use crate::rail::Rail;
 use crate::rail::base::Base;
@@ -45,9 +45,9 @@ impl<P: Platform> Worker<P> {
                 let base = Base::new(job, rail, socket, state.bound.clone());
                 let rail = if sends {
                     let zero_copy = self.platform.lend_ready(&base.socket);
-                    Stream::sending(base, terms, key, zero_copy)
+                    Stream::sending(base, terms, key, zero_copy, state.offers_of(rail))
                 } else {
-                    Stream::receiving(base, terms, key)
+                    Stream::receiving(base, terms, key, state.end.reads_in_place())
                 };
                 self.add_rail(Rail::Stream(Box::new(rail)));
             }
@@ -100,9 +100,13 @@ impl<P: Platform> Worker<P> {
     }
 
     fn open_job(&mut self, job: JobNo, part: JobPart<P>) {
-        let JobPart { role, terms, events, bound } = part;
-        let end = End::new(role, self.platform.node());
-        let state = JobState { end, terms, events, bound, closing: false, closed: false };
+        let JobPart { role, terms, events, bound, in_place } = part;
+        let (in_place, offers) = match in_place {
+            InPlace::Send(offers) => (InPlace::Never, offers),
+            other => (other, Vec::new()),
+        };
+        let end = End::new(role, self.platform.node(), in_place);
+        let state = JobState { end, terms, events, bound, offers, closing: false, closed: false };
         assert!(self.jobs.insert(job, state).is_none(), "job numbers are never used twice");
     }
 

@@ -27,6 +27,8 @@ pub(crate) enum Next {
     Announced(Header),
     /// A payload came: it is to be opened and to land.
     Received { header: Header, buf: Buf },
+    /// A header came whose payload is in the source beside: it is to be read from there, and to land.
+    InPlace { header: Header, buf: Buf },
     /// A chunk is in its place already, and was checked there.
     Landed { header: Header, digest: Digest },
     /// A unit is to be read again, for which the loop finds a buf.

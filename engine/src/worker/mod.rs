@@ -18,12 +18,12 @@ pub mod limit; // and what comes of a sender that ignores it
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, SyncSender};
 
 use proto::books::Stage;
 
 use crate::ends::End;
-use crate::job::{Cmd, Event, EventQueue, JobNo, Terms};
+use crate::job::{Cmd, Event, EventQueue, JobNo, Offered, Terms};
 use crate::platform::{Done, Platform};
 use crate::rail::Rail;
 use crate::rail::datagram::BURSTS_PER_ITERATION;
@@ -39,9 +39,19 @@ struct JobState<P: Platform> {
     terms: Terms,
     events: EventQueue,
     bound: Arc<Bound>,
+    /// It sends, and chunks are read where they are written: by these workers of the other end.
+    offers: Vec<SyncSender<Offered<P::File>>>,
     closing: bool,
     /// `Event::Closed` is in the queue; what is late still has to go.
     closed: bool,
+}
+
+impl<P: Platform> JobState<P> {
+    /// Where this rail's chunks are offered, if they are.
+    fn offers_of(&self, rail: u16) -> Option<SyncSender<Offered<P::File>>> {
+        let at = usize::from(rail).checked_rem(self.offers.len())?;
+        Some(self.offers[at].clone())
+    }
 }
 
 /// One worker: one thread, one ring, one pool.
@@ -196,8 +206,9 @@ impl<P: Platform> Worker<P> {
                 job.closed = true;
                 job.events.push(Event::Closed { books: Box::new(snapshot) });
             }
+            self.late |= job.end.flush_told();
             self.late |= job.events.flush();
         }
-        self.jobs.retain(|_, job| !job.closed || job.events.flush());
+        self.jobs.retain(|_, job| !job.closed || job.end.flush_told() | job.events.flush());
     }
 }

@@ -93,6 +93,7 @@ impl<P: Platform> Worker<P> {
             },
             (Next::Announced(_), Rail::Datagram(_)) => unreachable!("units come with their headers"),
             (Next::Received { header, buf }, _) => self.open(index, header, buf),
+            (Next::InPlace { header, buf }, _) => self.copy_in_place(index, header, buf),
             (Next::Landed { header, digest }, _) => report_landed(&mut cx, &header, digest),
             (Next::WantsBuf, _) => self.reload_wanted(index),
             (Next::Broken(end), rail) => rail.base_mut().break_off(cx.platform, end),
@@ -121,6 +122,17 @@ impl<P: Platform> Worker<P> {
             Rail::Datagram(_) => check_draining(&cx.terms, &header, how, &mut buf, cx.watch, touch),
         };
         if let Err(breach) = sink.land(&mut cx, arrival, header, opened, buf) {
+            rail.base_mut().break_off(cx.platform, RailEnd::Breach(breach));
+        }
+    }
+
+    /// A header came whose payload is in the source beside: it is read, hashed and written here, and lands.
+    fn copy_in_place(&mut self, index: usize, header: Header, buf: Buf) {
+        let (rail, end, mut cx) = self.at(index);
+        let sink = end.sink();
+        // Once more: the entry may have been announced since the header came.
+        let landed = sink.check(&cx.terms, &header).and_then(|()| sink.copy_in_place(&mut cx, header, buf));
+        if let Err(breach) = landed {
             rail.base_mut().break_off(cx.platform, RailEnd::Breach(breach));
         }
     }
@@ -218,7 +230,10 @@ impl<P: Platform> Worker<P> {
     fn step_recv(&mut self, index: usize) {
         let (rail, _, mut cx) = self.at(index);
         match rail {
-            Rail::Stream(rail) => stream::step_recv(rail, &mut cx),
+            Rail::Stream(rail) => {
+                let next = stream::step_recv(rail, &mut cx);
+                self.follow(index, next);
+            }
             Rail::Datagram(_) => {}
         }
     }

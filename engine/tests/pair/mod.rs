@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use engine::job::{Cmd, Cover, Event, EventQueue, JobPart, RailKey, Role, Terms};
+use engine::job::{Cmd, Cover, Event, EventQueue, InPlace, JobPart, RailKey, Role, Terms};
 use engine::linux::Linux;
 use engine::machine::recv::{Carried, RecvEnd};
 use engine::machine::send::SendEnd;
@@ -109,7 +109,13 @@ impl Side {
         let side = Side { to, waker, events, thread: Some(thread) };
         side.send(Cmd::Open {
             job: JOB,
-            part: JobPart { role, terms, events: EventQueue::new(post, None), bound: Arc::default() },
+            part: JobPart {
+                role,
+                terms,
+                events: EventQueue::new(post, None),
+                bound: Arc::default(),
+                in_place: InPlace::Never,
+            },
         });
         side
     }

@@ -8,7 +8,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 
-use engine::job::{Cmd, Cover, Event, EventQueue, JobPart, Path, RailEnd, RailKey, Role, Terms};
+use engine::job::{Cmd, Cover, Event, EventQueue, InPlace, JobPart, Path, RailEnd, RailKey, Role, Terms};
 use engine::machine::compare::{compare, look};
 use engine::machine::recv::{Carried, RecvEnd};
 use engine::machine::send::SendEnd;
@@ -35,7 +35,7 @@ use crate::net::Net;
 use crate::platform::{Shared, Sim, SimSocket, World, lock};
 use crate::rng::Rng;
 use crate::scenario::CHUNK_BYTES;
-use crate::trees::{SharedDisk, SimSink, SimSource, scan};
+use crate::trees::{SharedDisk, SimSink, SimSource, VOLUME, scan};
 
 const JOB: u32 = 3;
 const KIB: u64 = 1 << 10;
@@ -76,8 +76,13 @@ impl Honest {
         let (platform, _) = Sim::new(world.clone(), rng.fork(), 6, CHUNK_BYTES as usize);
         let (mail, mailbox) = channel();
         let (post, events) = sync_channel(1024);
-        let part =
-            JobPart { role: role(&disk), terms: terms(), events: EventQueue::new(post, None), bound: Arc::default() };
+        let part = JobPart {
+            role: role(&disk),
+            terms: terms(),
+            events: EventQueue::new(post, None),
+            bound: Arc::default(),
+            in_place: InPlace::Never,
+        };
         mail.send(Cmd::Open { job: JOB, part }).expect("just made");
         let worker = Worker::new(platform, mailbox, Arc::new(Counters::default()));
         Honest { world, disk, worker, mail, events }
@@ -276,7 +281,7 @@ fn receiver_frame(rng: &mut Rng) -> Frame {
 /// A hostile receiver against an honest sender.
 pub(crate) fn hostile_receiver(seed: u64) -> Option<Stop> {
     let mut rng = Rng::new(seed);
-    let mut honest = Honest::new(&mut rng, |disk| Role::Send(Arc::new(SimSource(disk.clone()))));
+    let mut honest = Honest::new(&mut rng, |disk| Role::Send(Arc::new(SimSource(disk.clone(), VOLUME))));
     {
         let mut disk = honest.disk.lock().expect("one thread");
         for (number, bytes) in [0, 5, 700, 128 * KIB + 1, 2500 * KIB].into_iter().enumerate() {
@@ -285,7 +290,7 @@ pub(crate) fn hostile_receiver(seed: u64) -> Option<Stop> {
         }
         disk.plant(b"d", Kind::Folder, 0o755, (1, 1));
     }
-    let source = Arc::new(SimSource(honest.disk.clone()));
+    let source = Arc::new(SimSource(honest.disk.clone(), VOLUME));
     let plan = plan_of(&terms(), 1, (1, 1));
     let mut end = SendEnd::<Sim>::new(JOB, terms(), &plan, Durability::Written, source.clone(), 1, 4);
     let files = source;
@@ -357,11 +362,11 @@ pub(crate) fn teller_of_holes() -> (Option<Stop>, u64) {
 
 /// A receiver that says it committed a small file with this digest, or with the true one: what the sender says of it.
 pub(crate) fn committed_as(lie: Option<[u8; 32]>, large: bool) -> Result<u64, Stop> {
-    let mut honest = Honest::new(&mut Rng::new(4), |disk| Role::Send(Arc::new(SimSource(disk.clone()))));
+    let mut honest = Honest::new(&mut Rng::new(4), |disk| Role::Send(Arc::new(SimSource(disk.clone(), VOLUME))));
     let bytes = vec![7; if large { 5 * CHUNK_BYTES as usize / 2 } else { 700 }];
     let digest = *blake3::hash(&bytes).as_bytes();
     honest.disk.lock().expect("one thread").plant(b"f", Kind::File(Content::of(bytes)), 0o644, (1, 1));
-    let source = Arc::new(SimSource(honest.disk.clone()));
+    let source = Arc::new(SimSource(honest.disk.clone(), VOLUME));
     let plan = plan_of(&terms(), 1, (1, 1));
     let mut end = SendEnd::<Sim>::new(JOB, terms(), &plan, Durability::Written, source, 1, 4);
     let mut out = Outbox::default();
@@ -400,10 +405,10 @@ fn packets_path(units_open: u32) -> Path {
 
 /// A sender that has a file and no room for a unit of it, and hears nothing for a minute: how the rail ended, and when.
 pub(crate) fn without_room() -> (Option<RailEnd>, u64) {
-    let mut honest = Honest::new(&mut Rng::new(4), |disk| Role::Send(Arc::new(SimSource(disk.clone()))));
+    let mut honest = Honest::new(&mut Rng::new(4), |disk| Role::Send(Arc::new(SimSource(disk.clone(), VOLUME))));
     let file = Kind::File(Content::of(vec![7; 5 * CHUNK_BYTES as usize / 2]));
     honest.disk.lock().expect("one thread").plant(b"f", file, 0o644, (1, 1));
-    let source = Arc::new(SimSource(honest.disk.clone()));
+    let source = Arc::new(SimSource(honest.disk.clone(), VOLUME));
     let plan = plan_of(&terms(), 1, (1, 1));
     let mut end = SendEnd::<Sim>::new(JOB, terms(), &plan, Durability::Written, source, 1, 4);
     let mut out = Outbox::default();

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 
-use engine::job::{Cmd, Event, EventQueue, JobPart, RailKey, Role, Terms};
+use engine::job::{Beside, Cmd, Event, EventQueue, InPlace, JobPart, OFFERS_MAX, RailKey, Role, Terms};
 use engine::machine::compare::{Compare, Compared, Look, Seen, compare, look};
 use engine::machine::recv::{Carried, RecvEnd};
 use engine::machine::send::SendEnd;
@@ -33,7 +33,7 @@ use crate::platform::{Shared, Sim, SimSocket, World, lock};
 use crate::rng::Rng;
 use crate::scenario::{RunPlan, Scenario, Versions, Victim, change};
 use crate::session::Session;
-use crate::trees::{SharedDisk, SimSink, SimSource, scan};
+use crate::trees::{SharedDisk, SimSink, SimSource, VOLUME, scan};
 
 /// The ends are two jobs, for they may share workers.
 const JOBS: [u32; 2] = [7, 8];
@@ -64,20 +64,17 @@ struct Crew {
     workers: Vec<Worker<Sim>>,
     mail: Vec<Sender<Cmd<Sim>>>,
     free: Vec<Arc<AtomicUsize>>,
+    post: SyncSender<Event>,
     events: Receiver<Event>,
 }
 
+/// What the worker of this number is given of its end.
+type Part<'a> = &'a mut dyn FnMut(usize) -> (Role<Sim>, InPlace<Sim>);
+
 impl Crew {
-    fn new(
-        world: &Shared,
-        rng: &mut Rng,
-        count: usize,
-        plan: &RunPlan,
-        terms: Terms,
-        role: &dyn Fn() -> Role<Sim>,
-    ) -> Crew {
+    fn new(world: &Shared, rng: &mut Rng, count: usize, plan: &RunPlan, terms: Terms, role: Part<'_>) -> Crew {
         let (post, events) = sync_channel(plan.mail);
-        let mut crew = Crew { job: JOBS[0], workers: Vec::new(), mail: Vec::new(), free: Vec::new(), events };
+        let mut crew = Crew { job: JOBS[0], workers: Vec::new(), mail: Vec::new(), free: Vec::new(), post, events };
         for _ in 0..count {
             let (platform, free) = Sim::new(world.clone(), rng.fork(), plan.bufs, terms.chunk_bytes as usize);
             let (to, mailbox) = channel();
@@ -85,23 +82,24 @@ impl Crew {
             crew.mail.push(to);
             crew.free.push(free);
         }
-        crew.begin(&post, plan, terms, role);
+        crew.begin(plan, terms, role);
         crew
     }
 
     /// The other end's job on the same workers, as within one process.
-    fn beside(other: &Crew, plan: &RunPlan, terms: Terms, role: &dyn Fn() -> Role<Sim>) -> Crew {
+    fn beside(other: &Crew, plan: &RunPlan, terms: Terms, role: Part<'_>) -> Crew {
         let (post, events) = sync_channel(plan.mail);
-        let crew = Crew { job: JOBS[1], workers: Vec::new(), mail: other.mail.clone(), free: Vec::new(), events };
-        crew.begin(&post, plan, terms, role);
+        let crew = Crew { job: JOBS[1], workers: Vec::new(), mail: other.mail.clone(), free: Vec::new(), post, events };
+        crew.begin(plan, terms, role);
         crew
     }
 
-    fn begin(&self, post: &SyncSender<Event>, plan: &RunPlan, terms: Terms, role: &dyn Fn() -> Role<Sim>) {
+    fn begin(&self, plan: &RunPlan, terms: Terms, role: Part<'_>) {
         let bound = Arc::new(Bound::new(plan.rate, None));
-        for to in &self.mail {
-            let (bound, events) = (bound.clone(), EventQueue::new(post.clone(), None));
-            let part = JobPart { role: role(), terms, events, bound };
+        for (worker, to) in self.mail.iter().enumerate() {
+            let (bound, events) = (bound.clone(), EventQueue::new(self.post.clone(), None));
+            let (role, in_place) = role(worker);
+            let part = JobPart { role, terms, events, bound, in_place };
             to.send(Cmd::Open { job: self.job, part }).expect("just made");
         }
     }
@@ -215,6 +213,32 @@ fn net(clock: &Clock, rng: &mut Rng, plan: &RunPlan) -> Net {
     net
 }
 
+/// The workers of both ends.
+fn crews(
+    world: &Shared,
+    rng: &mut Rng,
+    plan: &RunPlan,
+    terms: Terms,
+    source_tree: &Arc<SimSource>,
+    sink_tree: &Arc<SimSink>,
+) -> [Crew; 2] {
+    let or_never = |it| if plan.in_place { it } else { InPlace::Never };
+    let writers = if plan.shared { plan.sender_workers } else { plan.receiver_workers };
+    let (offers, mut offered): (Vec<_>, Vec<_>) = (0..writers).map(|_| sync_channel(OFFERS_MAX)).unzip();
+    let mut send = |_: usize| (Role::Send(source_tree.clone()), or_never(InPlace::Send(offers.clone())));
+    let first = Crew::new(world, rng, plan.sender_workers, plan, terms, &mut send);
+    let mut recv = |_: usize| {
+        let beside = Beside { offers: offered.remove(0), told: EventQueue::new(first.post.clone(), None) };
+        (Role::Recv(sink_tree.clone()), or_never(InPlace::Recv(beside)))
+    };
+    let second = if plan.shared {
+        Crew::beside(&first, plan, terms, &mut recv)
+    } else {
+        Crew::new(world, rng, plan.receiver_workers, plan, terms, &mut recv)
+    };
+    [first, second]
+}
+
 impl<'a> Run<'a> {
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn new(
@@ -229,17 +253,9 @@ impl<'a> Run<'a> {
     ) -> Run<'a> {
         let world = Arc::new(Mutex::new(world(&clock, net(&clock, &mut rng, &plan), &plan)));
         let (terms, durability) = (scenario.terms, scenario.durability);
-        let source_tree = Arc::new(SimSource(source.clone()));
+        let source_tree = Arc::new(SimSource(source.clone(), VOLUME));
         let sink_tree = Arc::new(SimSink::begin(&sink));
-        let send = || Role::Send(source_tree.clone());
-        let recv = || Role::Recv(sink_tree.clone());
-        let first = Crew::new(&world, &mut rng, plan.sender_workers, &plan, terms, &send);
-        let second = if plan.shared {
-            Crew::beside(&first, &plan, terms, &recv)
-        } else {
-            Crew::new(&world, &mut rng, plan.receiver_workers, &plan, terms, &recv)
-        };
-        let crews = [first, second];
+        let crews = crews(&world, &mut rng, &plan, terms, &source_tree, &sink_tree);
         let agreed = plan_of(&terms, plan.rails as u16, (1, 1));
         let mut sender =
             SendEnd::new(JOBS[0], terms, &agreed, durability, source_tree.clone(), plan.sender_workers, plan.depth);
@@ -346,6 +362,10 @@ impl<'a> Run<'a> {
         self.watch.look(&mut self.sink.lock().expect("one thread"), self.versions);
         self.watch.metered(self.meters.iter().map(|meter| meter.read()));
         self.sink.lock().expect("one thread").end_run(self.tree.1, self.ended != Some(Ended::Done));
+        if self.ended == Some(Ended::Done) {
+            let open = [&self.sender.record, &self.receiver.record].map(Record::files_open);
+            assert_eq!(open, [0, 0], "a file that is neither there nor failed");
+        }
         (self.ended.take().expect("the loop ended"), self.sender.record, self.receiver.record, self.world)
     }
 
@@ -609,7 +629,7 @@ impl<'a> Run<'a> {
         let now = self.clock.now();
         let Some((_, work)) = due(&mut self.compares, now) else { return };
         self.act();
-        self.compared.push_back(compare(&SimSource(self.source.clone()), &self.scenario.terms, &work));
+        self.compared.push_back(compare(&SimSource(self.source.clone(), VOLUME), &self.scenario.terms, &work));
     }
 
     /// New rails while fewer carry than wanted; the acceptor has a rail before the initiator has.

@@ -30,8 +30,10 @@ use disk::{Clock, Disk};
 use engine::meter::PathStats;
 use job::{Ended, Run};
 use platform::lock;
+use proto::wire::control::FaultKind;
 use rng::Rng;
 use scenario::{RunPlan, Scenario, Trouble, Versions, Victim};
+use trees::SharedDisk;
 
 /// How often a part was changed between two runs.
 static TAMPERED: AtomicU64 = AtomicU64::new(0);
@@ -249,6 +251,51 @@ fn a_datagram_rail_over_a_ring_in_memory_is_polled() {
     }
 }
 
+/// Both ends are one process and the source does not wait: whatever goes wrong, whoever dies and whatever is taken up again, what is read where it
+/// is written arrives as what travels does.
+#[test]
+fn what_is_read_where_it_is_written_arrives_as_ever() {
+    if number("SEED").is_some() {
+        return;
+    }
+    for (calm, first) in [(false, 0), (true, 1_000_000)] {
+        for seed in first..first + number("SIM_SEEDS").unwrap_or(SEEDS) / 10 {
+            println!("seed {seed}");
+            story_with(seed, false, calm, false, |plan| {
+                (plan.at_once, plan.in_place, plan.datagrams) = (true, true, 0);
+            });
+        }
+    }
+}
+
+/// Of a chunk that is read where it is written only the header crosses the rail; and what the source lost meanwhile is told as by its own reader.
+#[test]
+fn a_chunk_that_is_read_where_it_is_written_crosses_no_rail() {
+    if number("SEED").is_some() {
+        return;
+    }
+    // Three files of a chunk and a byte, three of two and a byte.
+    const CHUNKS: u64 = 3 * 2 + 3 * 3;
+    let plan = |in_place| RunPlan { at_once: true, in_place, datagrams: 0, ..one_process_plan() };
+    let here = in_one_process(1, plan(true), |_| {});
+    let bytes = here.sent.tally.bytes_total;
+    assert_eq!((&here.ended, here.sent.tally.moved), (&Ended::Done, bytes));
+    assert_eq!(here.sent.tally.rail_bytes, CHUNKS * proto::wire::chunk::SEALED_HEADER_BYTES as u64);
+    let travels = in_one_process(1, plan(false), |_| {});
+    assert!(travels.sent.tally.rail_bytes > bytes, "{:?}", travels.sent.tally);
+    for it in [&here, &travels] {
+        assert_eq!(it.files(&it.sink), it.files(&it.source));
+    }
+    // A file ends in the second step of its second chunk, the first of which was written when that is seen.
+    let torn = in_one_process(1, plan(true), |source| {
+        let data = vec![1; 788 << 10];
+        source.plant(b"f1", disk::Kind::File(disk::Content::of(data)), 0o644, (1, 1));
+    });
+    let faults: Vec<_> = torn.sent.faults.iter().map(|it| (&*it.path, it.fault.kind, &*it.fault.step)).collect();
+    assert_eq!((&torn.ended, faults), (&Ended::Done, vec![(&b"f1"[..], FaultKind::Torn, "read the source")]));
+    assert_eq!(torn.files(&torn.sink).len(), 5);
+}
+
 /// A peer that knows every key and keeps no rule: an end names the breach or goes on, and never panics.
 #[test]
 fn hostile_peers_are_refused_by_name() {
@@ -343,6 +390,7 @@ fn far_ns(bytes: u64) -> (u64, PathStats) {
         short: 0,
         disk_ns: 2_000_000,
         at_once: false,
+        in_place: false,
         shared: false,
         debt: 1 << 30,
         dry: false,
@@ -386,7 +434,7 @@ fn small_last_chunks_cost_the_receiver_in_the_same_process_none_of_its_bufs() {
     }
     let first = number("SIM_FIRST").unwrap_or(0);
     for seed in first..first + number("SIM_SHARED").unwrap_or(2) {
-        let (ended, paths) = in_one_process(seed);
+        let InOneProcess { ended, paths, .. } = in_one_process(seed, one_process_plan(), |_| {});
         assert_eq!(ended, Ended::Done, "seed {seed}: {paths:?}");
         assert!(
             paths.spilled > 0 && paths.reloaded > 0 && paths.unloaded > 0,
@@ -395,24 +443,57 @@ fn small_last_chunks_cost_the_receiver_in_the_same_process_none_of_its_bufs() {
     }
 }
 
-/// Files of a chunk or two and a byte, over two lossy datagram rails of one worker with eight bufs, which serves both ends.
-fn in_one_process(seed: u64) -> (Ended, PathStats) {
+/// What came of a job within one process.
+struct InOneProcess {
+    ended: Ended,
+    sent: engine::machine::Record,
+    paths: PathStats,
+    source: SharedDisk,
+    sink: SharedDisk,
+}
+
+impl InOneProcess {
+    /// What has a name, and its bytes.
+    fn files(&self, disk: &SharedDisk) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let disk = disk.lock().expect("one thread");
+        let all = disk.tree().filter_map(|(path, node)| match &node.kind {
+            disk::Kind::File(content) => Some((path.to_vec(), content.data.clone())),
+            _ => None,
+        });
+        all.filter(|(path, _)| path.starts_with(b"f")).collect()
+    }
+}
+
+/// Files of a chunk or two and a byte; `meanwhile`: what becomes of their disk after it was scanned.
+fn in_one_process(seed: u64, plan: RunPlan, meanwhile: impl FnOnce(&mut Disk)) -> InOneProcess {
     let mut rng = Rng::new(seed);
     let clock = Clock::default();
     clock.advance(1_000_000_000);
     let disk = |seed| Arc::new(Mutex::new(Disk::new(clock.clone(), Rng::new(seed))));
     let (source, sink) = (disk(1), disk(2));
     let mut scenario = Scenario::new(&mut rng);
-    (scenario.terms.chunk_bytes, scenario.terms.cover) = (256 << 10, engine::job::Cover::Hashed);
+    // What is read where it is written goes in steps of 256 KiB: two of a chunk.
+    let chunk_bytes: u32 = if plan.at_once { 512 << 10 } else { 256 << 10 };
+    (scenario.terms.chunk_bytes, scenario.terms.cover) = (chunk_bytes, engine::job::Cover::Hashed);
     let mut versions = Versions::new();
     for number in 0..6_u64 {
-        let mut data = vec![0; 1 + (1 + number as usize % 2) * (256 << 10)];
+        let mut data = vec![0; 1 + (1 + number as usize % 2) * chunk_bytes as usize];
         rng.fill(&mut data);
         let path = format!("f{number}").into_bytes();
         versions.insert(path[..].into(), [*blake3::hash(&data).as_bytes()].into());
         source.lock().expect("one thread").plant(&path, disk::Kind::File(disk::Content::of(data)), 0o644, (1, 1));
     }
-    let plan = RunPlan {
+    let mut watch = Watch::new(false);
+    let trees = (source.clone(), sink.clone());
+    let run = Run::new(clock, rng, plan, &scenario, trees.0, trees.1, &mut versions, &mut watch);
+    meanwhile(&mut source.lock().expect("one thread"));
+    let (ended, sent, ..) = run.go();
+    InOneProcess { ended, sent, paths: watch.metered, source, sink }
+}
+
+/// Over two lossy datagram rails of one worker with eight bufs, which serves both ends.
+fn one_process_plan() -> RunPlan {
+    RunPlan {
         sender_workers: 1,
         receiver_workers: 1,
         bufs: 8,
@@ -426,6 +507,7 @@ fn in_one_process(seed: u64) -> (Ended, PathStats) {
         short: 0,
         disk_ns: 20_000_000,
         at_once: false,
+        in_place: false,
         shared: true,
         debt: 1 << 28,
         dry: false,
@@ -437,12 +519,7 @@ fn in_one_process(seed: u64) -> (Ended, PathStats) {
         packet_bytes: (1200, 1452),
         units: (2, 2),
         trouble: Trouble::default(),
-    };
-    let mut watch = Watch::new(false);
-    let trees = (source.clone(), sink.clone());
-    let run = Run::new(clock, rng, plan, &scenario, trees.0, trees.1, &mut versions, &mut watch);
-    let (ended, ..) = run.go();
-    (ended, watch.metered)
+    }
 }
 
 /// Many more entries than may be unresolved at once; the receiver itself refuses one too many.

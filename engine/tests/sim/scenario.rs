@@ -70,6 +70,8 @@ pub(crate) struct RunPlan {
     pub(crate) short: u64,
     pub(crate) disk_ns: u64,
     pub(crate) at_once: bool,
+    /// Chunks are read where they are written, as when one process copies.
+    pub(crate) in_place: bool,
     /// Both ends on the same workers, as when one process copies from disk to disk.
     pub(crate) shared: bool,
     /// So much may wait for the sink's disk.
@@ -323,7 +325,7 @@ fn len_of(node: &crate::disk::Node) -> usize {
 
 fn run_plan(rng: &mut Rng) -> RunPlan {
     let ms = 1_000_000;
-    RunPlan {
+    let plan = RunPlan {
         sender_workers: rng.between(1, 3) as usize,
         receiver_workers: rng.between(1, 3) as usize,
         bufs: rng.between(4, 8) as usize,
@@ -337,6 +339,7 @@ fn run_plan(rng: &mut Rng) -> RunPlan {
         short: *rng.pick(&[0, 0, 300]),
         disk_ns: *rng.pick(&[0, ms, 20 * ms]),
         at_once: rng.permille(300),
+        in_place: false,
         shared: rng.permille(250),
         dry: false,
         debt: *rng.pick(&[256 * MIB, 256 * MIB, 3 * MIB, 100 * KIB, 0]),
@@ -348,7 +351,9 @@ fn run_plan(rng: &mut Rng) -> RunPlan {
         packet_bytes: (*rng.pick(&[1200, 1452]), *rng.pick(&[1452, 8952, 65_000])),
         units: *rng.pick(&[(1, 64), (2, 2), (4, 4), (4, 64)]),
         trouble: Trouble::default(),
-    }
+    };
+    // No draw of its own: what former seeds tell stays what it was.
+    RunPlan { in_place: plan.at_once && plan.depth.is_multiple_of(2), ..plan }
 }
 
 fn weather(rng: &mut Rng) -> Weather {

@@ -42,8 +42,18 @@ impl SimFile {
     }
 }
 
+/// The volume on which a scan finds every entry, as if the source were one of several joined: entries that crossed the wire do not say it.
+pub(crate) const VOLUME: u16 = 1;
+
+/// The volume of this number of a source: it has no entry of another.
 #[derive(Debug)]
-pub(crate) struct SimSource(pub(crate) SharedDisk);
+pub(crate) struct SimSource(pub(crate) SharedDisk, pub(crate) u16);
+
+impl SimSource {
+    fn of(&self, entry: &Entry) -> io::Result<MutexGuard<'_, Disk>> {
+        if entry.meta.volume == self.1 { Ok(lock(&self.0)) } else { Err(io::Error::from_raw_os_error(2)) }
+    }
+}
 
 /// With the number of its run: parts of small files are named after it, and it holds the locks of large ones.
 #[derive(Debug, Clone)]
@@ -63,12 +73,12 @@ impl SourceTree for SimSource {
     type File = SimFile;
 
     fn open(&self, entry: &Entry, _volume: usize) -> io::Result<SimFile> {
-        let ino = lock(&self.0).open(&entry.path)?;
+        let ino = self.of(entry)?.open(&entry.path)?;
         Ok(SimFile::new(&self.0, ino, true))
     }
 
     fn read_small(&self, entry: &Entry, into: &mut [u8]) -> io::Result<Option<()>> {
-        let mut disk = lock(&self.0);
+        let mut disk = self.of(entry)?;
         let ino = disk.open(&entry.path)?;
         if !is_same(&disk, ino, entry) {
             return Ok(None);
@@ -84,19 +94,19 @@ impl SourceTree for SimSource {
     }
 
     fn read_at(&self, entry: &Entry, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        let mut disk = lock(&self.0);
+        let mut disk = self.of(entry)?;
         let ino = disk.open(&entry.path)?;
         read_full(&mut disk, ino, offset, into)
     }
 
     fn is_unchanged(&self, entry: &Entry) -> io::Result<bool> {
-        let mut disk = lock(&self.0);
+        let mut disk = self.of(entry)?;
         let ino = disk.lookup(&entry.path)?;
         Ok(is_same(&disk, ino, entry))
     }
 
     fn holes(&self, entry: &Entry, offset: u64) -> io::Result<Holes> {
-        let mut disk = lock(&self.0);
+        let mut disk = self.of(entry)?;
         let ino = disk.open(&entry.path)?;
         let data = disk.data(ino);
         let mut holes = Holes { ranges: Vec::new(), until: u64::MAX };
@@ -667,6 +677,7 @@ pub(crate) fn scan(disk: &SharedDisk) -> Vec<Entry> {
     let disk = lock(disk);
     let mut entries = Vec::new();
     below(&disk, b"", &mut entries, &mut HashMap::new());
+    entries.iter_mut().for_each(|it| it.meta.volume = VOLUME);
     entries
 }
 

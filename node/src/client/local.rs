@@ -2,8 +2,8 @@
 //!
 //! For: a copy on one host with the same resume, digests, receipt and report as over a network.
 //! In and out: paths in; an exit code out.
-//! Invariants: the same two job ends, over a socket pair instead of TCP; payload does not leave the process, so it is not encrypted, but
-//! every chunk is checked as ever.
+//! Invariants: the same two job ends, over a socket pair instead of TCP; payload does not leave the process, so it is not encrypted. A chunk of a
+//! file that is read without waiting is read, hashed and written by one worker (docs/design/038); others travel, and are checked as ever.
 //! Absent on purpose: what may be shared instead of copied (engine::linux).
 
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use sys::fs::{Dir, Kind};
 use crate::client::session::Placed;
 use crate::client::{Copy, outcome as report, session, unnamed};
 use crate::event::Events;
-use crate::job::driver::{self, Job, Outcome, Way};
+use crate::job::driver::{self, Job, OtherEnd, Outcome, Way};
 use crate::job::endpoint::{self, Called, PathBase};
 use crate::job::numa;
 use crate::job::offer;
@@ -50,8 +50,8 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], events: &mut 
     let there = placed(copy, (plan.workers.1, plan.chunk_bytes), &to, "placement, writing", &mut choices)?;
     explain(copy, &own, &choices, &here.workers, events);
     let (wanted, own_key) = (wanted_receipt(copy, &id), copy.identity.public());
-    let senders = wanted.as_deref().map(sender_receipt);
-    let make = |link, way, placed: Placed, rails, wake, receipt, carry: Option<PathBuf>| Job {
+    let (senders, (reads, writes)) = (wanted.as_deref().map(sender_receipt), OtherEnd::pair(&there.workers, &wake));
+    let make = |link, (way, other_end), placed: Placed, rails, wake, receipt, carry: Option<PathBuf>| Job {
         no: session::next_job(),
         id,
         link,
@@ -65,6 +65,7 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], events: &mut 
         known: None,
         way,
         ahead: None,
+        other_end,
         workers: Team::new(placed.workers, 0, u16::MAX),
         volume_nodes: placed.volume_nodes,
         pool_bytes: placed.pool_bytes,
@@ -84,10 +85,10 @@ pub fn run(copy: &Copy<'_>, paths: &[Box<[u8]>], to: &[Box<[u8]>], events: &mut 
         cancel: None,
     };
     let (rails, wait) = (Rails::dial_pair(to_far, far_bell.clone(), wake.clone()), Rails::Wait { from: from_near });
-    let mut sender = make(near, from, here, rails, wake, Option::clone(&senders), None);
+    let mut sender = make(near, (from, reads), here, rails, wake, Option::clone(&senders), None);
     sender.cancel = Some(Arc::clone(&copy.cancel));
     sender.registration = Some(copy.post(id, "copies", &sender.wake));
-    let receiver = make(far, to, there, wait, far_bell, wanted, (!dry && !copy.piped).then_some(carry));
+    let receiver = make(far, (to, writes), there, wait, far_bell, wanted, (!dry && !copy.piped).then_some(carry));
     let facts = report::Facts {
         copy,
         job: id,

@@ -38,7 +38,7 @@ use crate::client::{Copy, outcome as report, unnamed};
 use crate::event::Events;
 use crate::identity::keys::fingerprint;
 use crate::identity::ticket::Ticket;
-use crate::job::driver::{self, Ahead, Job, NO_RAIL, Outcome, Sync, Way};
+use crate::job::driver::{self, Ahead, Job, NO_RAIL, OtherEnd, Outcome, Sync, Way};
 use crate::job::endpoint::{self, Called, PathBase};
 use crate::job::greeting::{self, Agreed};
 use crate::job::keys::{JobSecret, job_of};
@@ -748,6 +748,7 @@ impl Session {
             known: self.known,
             way,
             ahead: self.ahead,
+            other_end: OtherEnd::Away,
             // Its own begin with the first; of those of all jobs each job begins with another.
             workers: Team::new(workers, if lent.is_some() { no } else { 0 }, plan.workers.0),
             volume_nodes,

@@ -33,11 +33,14 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use engine::fault;
-use engine::host::Team;
-use engine::job::{Cmd, Event as WorkerEvent, EventQueue, JobNo, JobPart, Role, Terms};
+use engine::host::{Team, Workers};
+use engine::job::{
+    Beside, Cmd, Event as WorkerEvent, EventQueue, InPlace, JobNo, JobPart, OFFERS_MAX, Offered, Role, Terms,
+};
 use engine::linux::Linux;
 use engine::machine::{Outbox, Record};
 use engine::meter::{Meter, PathStats};
+use engine::platform::Disk;
 use engine::tree::commit::Task;
 use engine::tree::scan::Batch;
 use engine::tree::{Sinks, Sources};
@@ -119,6 +122,60 @@ pub enum Way {
     Recv { sink: Arc<Sinks>, keep: bool, carried: engine::machine::recv::Carried, sync: Sync },
 }
 
+/// Within one process: the end that writes reads the source itself, where that does not wait (`engine::job::InPlace`).
+#[derive(Debug, Default)]
+pub enum OtherEnd {
+    /// The ends are two processes.
+    #[default]
+    Away,
+    /// The end that would read; its mailbox, which the other end's workers write into, too, and what it offers each of them. Of both receipts the
+    /// other end's stays.
+    Reads { mailbox: Option<Mailbox>, offers: Vec<SyncSender<Offer>> },
+    /// The end that writes: what is offered to each of its workers.
+    Writes { offers: Vec<Option<Receiver<Offer>>>, told: SyncSender<WorkerEvent>, wake: Event },
+}
+
+/// A chunk that is to be read where it is written.
+type Offer = Offered<<Linux as Disk>::File>;
+
+impl OtherEnd {
+    /// Of both ends of one job: of the one that would read, which `wake` wakes, and of the one that writes by these workers.
+    pub fn pair(workers: &Workers, wake: &Event) -> (OtherEnd, OtherEnd) {
+        let mailbox = mailbox();
+        let told = mailbox.0.clone();
+        let (to, from): (Vec<_>, Vec<_>) = (0..workers.count()).map(|_| sync_channel(OFFERS_MAX)).unzip();
+        let writes = OtherEnd::Writes { offers: from.into_iter().map(Some).collect(), told, wake: wake.clone() };
+        (OtherEnd::Reads { mailbox: Some(mailbox), offers: to }, writes)
+    }
+
+    /// Where this end's workers tell it.
+    fn take_mailbox(&mut self) -> Mailbox {
+        let others = if let OtherEnd::Reads { mailbox, .. } = self { mailbox.take() } else { None };
+        others.unwrap_or_else(mailbox)
+    }
+
+    /// As this worker of the end is told, once.
+    fn part(&mut self, worker: usize) -> InPlace<Linux> {
+        match self {
+            OtherEnd::Away => InPlace::Never,
+            OtherEnd::Reads { offers, .. } => InPlace::Send(offers.clone()),
+            OtherEnd::Writes { offers, told, wake } => match offers[worker].take() {
+                Some(offers) => {
+                    InPlace::Recv(Beside { offers, told: EventQueue::new(told.clone(), Some(wake.clone())) })
+                }
+                None => InPlace::Never,
+            },
+        }
+    }
+}
+
+/// Where workers tell a job driver.
+type Mailbox = (SyncSender<WorkerEvent>, Receiver<WorkerEvent>);
+
+fn mailbox() -> Mailbox {
+    sync_channel(EVENTS_HELD)
+}
+
 /// What is done with what stands at the destination.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sync {
@@ -152,6 +209,8 @@ pub struct Job<'a> {
     pub way: Way,
     /// What was said ahead of the plan, and counts.
     pub ahead: Option<Ahead>,
+    /// Where the other end is.
+    pub other_end: OtherEnd,
     /// Who moves the bytes.
     pub workers: Team,
     /// The NUMA node of each volume; empty: nobody looked, or there is one.
@@ -424,11 +483,11 @@ pub fn run_traced(
 
 impl<'a, 'b> JobDriver<'a, 'b> {
     fn new(
-        job: Job<'a>,
+        mut job: Job<'a>,
         trace: Option<&'a Trace>,
         watch: &'b mut dyn FnMut(&Status<'_>, &[String]),
     ) -> io::Result<Self> {
-        let ((post, events), panics) = (sync_channel(EVENTS_HELD), Panics::of(&job));
+        let ((post, events), panics) = (job.other_end.take_mailbox(), Panics::of(&job));
         let (scan, tasks) = panics.spawn_first(&job)?;
         let (end, (receipt, missing)) = (End::of(&job), begin_receipt(&job));
         let (now, is_sender) = (read_clock(), matches!(job.way, Way::Send(_)));
@@ -508,7 +567,8 @@ impl<'a, 'b> JobDriver<'a, 'b> {
                 Way::Recv { sink, .. } => Role::Recv(sink.clone()),
             };
             let events = EventQueue::new(self.post.clone(), Some(self.job.wake.clone()));
-            let part = JobPart { role, terms: self.job.terms, events, bound: self.job.bound.clone() };
+            let (bound, in_place) = (self.job.bound.clone(), self.job.other_end.part(worker));
+            let part = JobPart { role, terms: self.job.terms, events, bound, in_place };
             self.job.workers.send(worker, Cmd::Open { job: self.job.no, part });
         }
         self.job.link.keep();
@@ -832,6 +892,7 @@ fn begin_receipt(job: &Job<'_>) -> (Option<ReceiptFile>, Option<String>) {
     let (digest, bare) = (job.plan.digest, job.plan.bare);
     let head = Head { job: job.id, digest, durability: job.durability, layout: job.layout, bare, sender, receiver };
     match ReceiptFile::begin(path.clone(), by, &head, job.carry.clone()) {
+        Ok(receipt) if matches!(job.other_end, OtherEnd::Reads { .. }) => (Some(receipt.passing()), None),
         Ok(receipt) => (Some(receipt), None),
         Err(error) => (None, Some(format!("no receipt can be kept at {}: {error}", path.display()))),
     }

@@ -35,7 +35,7 @@ use crate::identity::authorized::{self, Verdict};
 use crate::identity::keys::fingerprint;
 use crate::identity::ticket::{Grant, PROOF_LABEL};
 use crate::identity::{PublicKey, Rights};
-use crate::job::driver::{self, Job, Sync, Way};
+use crate::job::driver::{self, Job, OtherEnd, Sync, Way};
 use crate::job::endpoint::listing::Untold;
 use crate::job::endpoint::{self, Called};
 use crate::job::greeting::{agent, hear, say};
@@ -642,6 +642,7 @@ fn job<'a>(
         known: None,
         way,
         ahead: None,
+        other_end: OtherEnd::Away,
         workers,
         volume_nodes,
         pool_bytes: daemon.pool_bytes,

@@ -45,6 +45,10 @@ impl JobDriver<'_, '_> {
             self.closing.on_given_up();
             return Ok(());
         }
+        let open = self.end.record().files_open();
+        if open > 0 {
+            return Err(self.bug(&format!("{open} files are neither there nor did they fail")));
+        }
         let Some(former) = self.former_before_sign()? else { return Ok(()) };
         let (body, signature) = self.sign(former)?;
         self.say_nics();
