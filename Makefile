@@ -11,7 +11,7 @@ N ?= 200
 SEED ?= 1
 FIRST ?= 0
 
-.PHONY: help build book reference record pages test test-all e2e-quick needs unit e2e vmtest mutants lint deny demo race bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes host-limit policers grid grid-real torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci traces path
+.PHONY: help build book reference record pages test test-all e2e-quick needs unit e2e vmtest mutants lint deny demo race bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes host-limit policers crowd grid grid-distance grid-real torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci traces path
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -117,11 +117,18 @@ policers: ## policers of 1 Mbit/s to 1 Gbit/s in virtual time: what was sent bes
 	mkdir -p target/bench
 	POLICERS=$(CURDIR)/target/bench/policers.jsonl cargo test --release --locked -p longhaul-proto --test flow_policer a_policer_is_found -- --nocapture
 
+crowd: ## ten to ten thousand flows on one bottleneck in virtual time, ours by policy and others: target/bench/crowd.jsonl (an hour of one core; FLOWS=1000: of that many alone)
+	mkdir -p target/bench
+	CROWD=$(CURDIR)/target/bench/crowd.jsonl cargo test --release --locked -p longhaul-proto --test rate_fair crowds_of_ten -- --nocapture
+
 host-limit: build ## what one core per side carries over UDP, beside the raw ceiling and the per-packet socket, MTU 1500 and 9000: target/bench/host-limit.json (root; three minutes)
 	lab/host-limit.sh
 
-grid: race ## distance x loss x rate in virtual time, through the real machines: target/bench/grid-virtual.json and .html (some minutes)
-	$(RACE) grid
+grid: race ## 10,000 cells of paths and jobs in virtual time, through the real machines, and whether they keep their bounds: target/bench/grid.json and .html (half an hour of two cores; QUICK=1: 304 of them; CELL=n: one)
+	$(RACE) grid $(if $(QUICK),--quick) $(if $(CELL),--cell $(CELL))
+
+grid-distance: race ## distance x loss x rate, medians of seeds: target/bench/grid-distance.json and .html (some minutes)
+	$(RACE) grid --distance
 
 grid-real: build ## TCP, UDP and what nobody says over sixty real links and jobs, and whether the last is as good as the better of both: target/bench/grid-real.json and .html (root; twenty minutes; CELLS=pattern, ROUNDS=n)
 	LONGHAUL=$(CURDIR)/target/longhaul lab/grid-real.py

@@ -23,7 +23,7 @@ mod paths; // four links at once
 mod loops; // file systems on loop devices
 mod disk; // I/O modes
 mod volumes; // many disks as one
-mod grid; // distance and loss in virtual time
+mod grid; // paths and jobs of every kind in virtual time
 mod summary; // what is kept of a result
 
 use std::collections::BTreeMap;
@@ -50,8 +50,8 @@ enum Arguments {
     Disk(disk::DiskArguments),
     /// Loop-device volumes as one, beside fio
     Volumes(volumes::VolumesArguments),
-    /// Distance x loss x rate in virtual time
-    Grid,
+    /// Ten thousand cells of paths and jobs in virtual time
+    Grid(grid::GridArguments),
     /// Makes the small summary that is kept of a full result: bench/results/NAME.json and NAME.md
     Summary(summary::SummaryArguments),
     /// Takes bytes on ports, as many streams as ports (for `paths`)
@@ -161,7 +161,7 @@ fn main() -> anyhow::Result<()> {
         Arguments::Paths(arguments) => paths::run(arguments),
         Arguments::Disk(arguments) => disk::run(arguments),
         Arguments::Volumes(arguments) => volumes::run(arguments),
-        Arguments::Grid => grid::run(),
+        Arguments::Grid(arguments) => grid::run(&arguments),
         Arguments::Summary(arguments) => summary::run(&arguments),
         Arguments::Sink(arguments) => paths::sink(&arguments),
         Arguments::Source(arguments) => paths::source(&arguments),
@@ -178,6 +178,7 @@ mod pages {
         let pages = [
             ("race-peers".to_owned(), super::page::page(&super::record::tests::sample())),
             ("race-grid".to_owned(), super::grid::sample()),
+            ("race-grid-distance".to_owned(), super::grid::distance::sample()),
         ];
         for (name, page) in &pages {
             assert_eq!(check::wrong(page), Vec::<String>::new(), "{name}");

@@ -212,6 +212,9 @@ pub(crate) fn run(arguments: &SummaryArguments) -> anyhow::Result<()> {
     } else if full.get("parts").is_some() {
         let small = rounded(race(&full));
         (small.clone(), Some(page_of_race(name, &small)))
+    } else if full.get("axes").is_some() {
+        let small = rounded(full);
+        (small.clone(), Some(super::grid::summary(name, &small)))
     } else {
         (rounded(full), None)
     };

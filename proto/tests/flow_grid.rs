@@ -1,16 +1,26 @@
-//! The grid of issue 3: distance x loss x rate, both machines of a flow with the controller `delay`, in virtual time.
+//! Grids: both machines of a flow with the controller `delay`, in virtual time, over distance x loss x rate and over all that paths differ by.
 //!
 //! For: goodput, needless bytes, tail and queue at every distance and loss, start and last byte included.
-//! In and out: `GRID=path` runs the whole grid and writes one line of JSON per cell there (`make grid`); without it a part of the grid runs.
-//! Invariants: a cell is the median of its seeds; the bounds are those of issue 3; the limit is rate x (1 - loss) x payload share.
+//! In and out: `GRID=path` runs the whole grid of distance, loss and rate and writes one line of JSON per cell there (`make grid-distance`); `CELLS=path`
+//! does so with ten thousand cells of all axes (`make grid`), `EVERY=n` with each nth of them, `CELL=n` with one; without these a part of each runs.
+//! Invariants: a cell of distance and loss is the median of its seeds, and its bounds are those of issue 3; cells of all axes: `flow/cells.rs`.
 //! Absent on purpose: the connection's own round trips (engine), other flows (`rate_fair.rs`), other controllers (`flow_controllers.rs`).
 
+#[path = "flow/cells.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod cells;
 #[path = "flow/link.rs"]
 #[allow(dead_code, unreachable_pub)] // each test binary uses its own part
 mod link;
+#[path = "flow/model.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod model;
 
 use std::fmt::Write as _;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use cells::{CELLS, Change, Limiter, Shown as CellShown};
 use link::{Job, MS, Path, SECOND, World};
 use proto::rate::{ControllerKind, Policy, TrainSeen};
 
@@ -116,7 +126,7 @@ fn misses(cell: Cell, shown: &Shown) -> String {
     text
 }
 
-fn cells(whole: bool) -> Vec<(Cell, u64)> {
+fn cells_of_distance(whole: bool) -> Vec<(Cell, u64)> {
     let mut all = Vec::new();
     let rates: &[(u64, u64)] = if whole { &[(155, 1500), (1000, 1500), (10_000, 9000)] } else { &[(155, 1500)] };
     let trips: &[u64] = if whole { &[10, 50, 90, 150, 200, 550, 1000] } else { &[10, 50, 200] };
@@ -168,7 +178,7 @@ fn distance_and_loss_do_not_matter_to_a_whole_transfer() {
     println!(
         "Mbit/s, round trip ms, loss %: goodput / limit whole (worst), steady; needless %; tail in round trips; queue ms mean, most"
     );
-    for (cell, seeds) in cells(out.is_some()) {
+    for (cell, seeds) in cells_of_distance(out.is_some()) {
         let shown = run(cell, seeds);
         let missed = misses(cell, &shown);
         println!(
@@ -232,4 +242,159 @@ fn a_train_seen_before_the_flow_saves_a_round_trip_and_a_wrong_one_is_found_out(
             }
         }
     }
+}
+
+/// These cells, on all cores; what each showed, in the order of the cells.
+fn run_cells(these: &[cells::Cell], said: &(dyn Fn(usize, &cells::Cell, &CellShown) + Sync)) -> Vec<CellShown> {
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| {
+                while let Some((place, cell)) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|it| Some((it, these.get(it)?)))
+                {
+                    let shown = cell.run();
+                    let mut done = done.lock().expect("no panic inside");
+                    said(done.len() + 1, cell, &shown);
+                    done.push((place, shown));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().expect("no panic inside");
+    done.sort_by_key(|it| it.0);
+    done.into_iter().map(|it| it.1).collect()
+}
+
+fn knob(name: &str) -> Option<usize> {
+    std::env::var(name).ok().and_then(|value| value.parse().ok())
+}
+
+/// `CELLS=path`: all of them, or each `EVERY`th, or `CELL` alone, to that file.
+#[test]
+fn cells_of_all_axes() {
+    let Some(to) = std::env::var_os("CELLS") else { return };
+    let all = cells::Cell::all();
+    let these: Vec<cells::Cell> = match (knob("CELL"), knob("EVERY")) {
+        (Some(one), _) => vec![*all.get(one).expect("cells are numbered from 0 to 9999")],
+        (None, every) => all.into_iter().step_by(every.unwrap_or(1)).collect(),
+    };
+    // What a world refuses to go on with stands in its cell.
+    std::panic::set_hook(Box::new(|_| {}));
+    let tenth = (these.len() / 20).max(1);
+    let shown = run_cells(&these, &|count, _, _| {
+        if count % tenth == 0 {
+            eprintln!("{count} of {} cells", these.len());
+        }
+    });
+    let _ = std::panic::take_hook();
+    let lines: Vec<String> = these.iter().zip(&shown).map(|(cell, shown)| cell.line(shown) + "\n").collect();
+    std::fs::write(to, lines.concat()).expect("the place for the cells' lines can be written");
+}
+
+#[test]
+fn a_cell_follows_from_its_number_and_each_part_of_an_axis_has_one() {
+    let all = cells::Cell::all();
+    assert_eq!(all.len(), CELLS);
+    let mut parts: Vec<usize> =
+        all.iter().map(|cell| ((cell.rtt_ns as f64 / 1e6).log10() / 3.0 * CELLS as f64) as usize).collect();
+    parts.sort_unstable();
+    // Nanoseconds are cut off: a cell may count to the part below its own.
+    assert!(parts.iter().enumerate().all(|(at, part)| at.abs_diff(*part) <= 1), "round trips lie evenly");
+    let count = |is: fn(&cells::Cell) -> bool| all.iter().filter(|cell| is(cell)).count();
+    assert_eq!(count(|cell| cell.loss_ppm == 0), CELLS / 4);
+    assert_eq!(count(|cell| matches!(cell.limiter, Limiter::Policer(_))), CELLS / 5);
+    assert_eq!(count(|cell| cell.jitter_ns > 0 && cell.in_order), CELLS / 5);
+    assert_eq!(count(|cell| matches!(cell.change, Change::None)), CELLS * 4 / 5);
+    let packets = |cell: &cells::Cell| cell.wire_bytes() / cell.packet as f64;
+    let sum: f64 = all.iter().map(packets).sum();
+    assert!(sum < 1e9, "the grid has become longer than ten minutes of two cores: {sum:.2e} packets");
+    let is_bounded =
+        |cell: &cells::Cell| packets(cell) <= (cells::PACKETS_MAX as f64).max(2.0 * packets(cell) / cell.trips()) + 1.0;
+    assert!(all.iter().all(is_bounded), "no cell has more than the bound, or two round trips of data");
+    // Whoever has a number from a page of last year plays that cell.
+    let line = all[4711].line(&CellShown::default());
+    let of_old = r#"{"cell":4711,"mbit":35.733,"rtt_ms":2.093,"packet":1500,"loss":0.044891,"burst":0,"jitter_ms":0.000,"in_order":true,"queue":5.135,"limiter":"queue","bucket":0,"trips":22.65,"bytes":203287,"change":"none""#;
+    assert!(line.starts_with(of_old), "{line}");
+    // Alone or beside others, it does the same.
+    let few: Vec<cells::Cell> = all.into_iter().filter(|cell| cell.bytes < 100_000).take(12).collect();
+    let together = run_cells(&few, &|_, _, _| {});
+    for (cell, shown) in few.iter().zip(&together) {
+        assert_eq!(cell.line(shown), cell.line(&cell.run()), "cell {}", cell.number);
+    }
+}
+
+/// A path of 100 Mbit/s and 100 ms, 833 packets of a round trip, and ten of them.
+fn plain_cell() -> cells::Cell {
+    cells::Cell {
+        number: 0,
+        rate: 12_500_000,
+        packet: 1500,
+        rtt_ns: 100 * MS,
+        loss_ppm: 0,
+        burst: 0,
+        jitter_ns: 0,
+        in_order: true,
+        queue_bytes: 1_250_000,
+        limiter: Limiter::Queue,
+        change: Change::None,
+        bytes: 12_000_000,
+    }
+}
+
+#[test]
+fn the_model_is_arithmetic_that_anybody_can_do_again() {
+    let near = |cell: cells::Cell, loss: f64, seconds: f64, least: f64| {
+        let ideal = model::ideal(&cell, loss, 1_000_000_000);
+        let is_near = |a: f64, b: f64| (a - b).abs() < 0.0015;
+        assert!(is_near(ideal.seconds, seconds) && is_near(ideal.seconds_least, least), "{cell:?}: {ideal:?}");
+        ideal.limit_bytes
+    };
+    let plain = plain_cell();
+    // Half a round trip; 16 to 512 packets in six round trips, 1008 in all; 7325 of 8333 packets a second.
+    let limit = near(plain, 0.0, 0.05 + 0.6 + 7325.0 / 8333.33, 0.05 + 0.1 + 8317.0 / 8333.33);
+    assert!((limit - 12e6).abs() < 2.0, "a second of 100 Mbit/s less 60 of 1500 bytes: {limit}");
+    // A tenth more to send, three round trips of repairs: 833 packets of which 83, 8, 0.8, 0.08 are lost.
+    near(plain, 0.1, 0.35 + 0.6 + (9259.26 - 1008.0) / 8333.33, 0.35 + 0.1 + (9259.26 - 16.0) / 8333.33);
+    // Jitter makes each round trip longer, and the last packet late.
+    near(
+        cells::Cell { jitter_ns: 5 * MS, ..plain },
+        0.0,
+        0.055 + 0.66 + 7325.0 / 8333.33,
+        0.055 + 0.11 + 8317.0 / 8333.33,
+    );
+    // What a bucket holds goes at once.
+    let policed = cells::Cell { limiter: Limiter::Policer(150_000), ..plain };
+    near(policed, 0.0, 0.05 + 0.6 + 7225.0 / 8333.33, 0.05 + 0.1 + 8217.0 / 8333.33);
+    // Half of the rate after half a second.
+    let slower = Change::Rate { at_ns: 500 * MS, rate: 6_250_000 };
+    near(
+        cells::Cell { change: slower, ..plain },
+        0.0,
+        0.05 + 0.5 + 7837.0 / 4166.67,
+        0.05 + 0.1 + 0.4 + (8317.0 - 3333.33) / 4166.67,
+    );
+    // Others have half of it half of the time: three quarters are left.
+    let cross = Change::Cross(link::Cross { rate: 6_250_000, period_ns: 10 * MS });
+    near(cells::Cell { change: cross, ..plain }, 0.0, 0.05 + 0.6 + 7325.0 / 6250.0, 0.05 + 0.1 + 8317.0 / 6250.0);
+}
+
+/// What `make grid` asks of speed and of bytes sent, of the cells with a queue, no jitter and nothing in mid-job that are small enough for a test.
+#[test]
+fn of_small_plain_cells_two_of_three_have_nine_tenths_of_the_model_and_none_floods() {
+    let is_plain = |cell: &cells::Cell| {
+        let is_quiet = cell.jitter_ns == 0 && matches!(cell.change, Change::None);
+        is_quiet && cell.limiter == Limiter::Queue && cell.wire_bytes() < 3000.0 * cell.packet as f64
+    };
+    let plain: Vec<cells::Cell> = cells::Cell::all().into_iter().filter(is_plain).take(150).collect();
+    let shown = run_cells(&plain, &|_, _, _| {});
+    let mut held = 0;
+    for (cell, shown) in plain.iter().zip(&shown) {
+        let line = cell.line(shown);
+        assert!(shown.failed.is_empty() && shown.fall_back.is_empty() && shown.sent <= 1.6, "{line}");
+        held += usize::from(shown.model >= 0.9 && shown.sent <= 1.1);
+    }
+    println!("{held} of {} cells have 0.9 of the model and send 1.1 times the file at most", plain.len());
+    assert!(held * 3 >= plain.len() * 2, "{held} of {}", plain.len());
 }

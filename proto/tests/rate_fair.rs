@@ -1,7 +1,8 @@
 //! Several flows on one bottleneck: of ours, of each policy, and beside CUBIC and BBR.
 //!
 //! For: the fairness bounds of issue 3.
-//! In and out: crowds in; shares, Jain's index and queueing delay asserted; the table of `docs/design/003-rate-control.md` printed.
+//! In and out: crowds in; shares, Jain's index and queueing delay asserted; the table of `docs/design/003-rate-control.md` printed; with `CROWD=path`
+//! crowds of ten to ten thousand, each a line of JSON there (`make crowd`; `FLOWS=n`: of n alone).
 //! Invariants: where a bound of the issue is not reached, what is reached is asserted, and the comment says so.
 //! Absent on purpose: single flows (`rate_path.rs`).
 
@@ -287,4 +288,63 @@ fn two_of_ours_come_to_equal_shares_in_any_buffer() {
             assert!(index >= 0.97, "{buffer} products, {rtt_ms} ms: Jain {index:.3} {shares:.2?}");
         }
     }
+}
+
+// --- crowds ---
+
+/// Round trips of 10 to 200 ms, a queue of 100 ms.
+fn crowd(flows: usize, mbit_each: f64, kinds: Vec<sim::crowd::Kind>) -> sim::crowd::Crowd {
+    sim::crowd::Crowd { flows, mbit_each, queue_ms: 100.0, rtt_ms: (10.0, 200.0), kinds, seconds: 60 }
+}
+
+/// Flows, and Mbit/s of the link for each: the slowest first. Ten thousand at 10 Mbit/s each would be 500 million packets a crowd.
+const CROWDS: [(usize, f64); 7] =
+    [(10_000, 1.0), (1000, 10.0), (1000, 1.0), (100, 10.0), (100, 1.0), (10, 10.0), (10, 1.0)];
+
+/// `CROWD=path`: all of them, on all cores, a line each there.
+#[test]
+fn crowds_of_ten_to_ten_thousand() {
+    let Some(to) = std::env::var_os("CROWD") else { return };
+    let only: Option<usize> = std::env::var("FLOWS").ok().and_then(|it| it.parse().ok());
+    let all: Vec<_> = CROWDS
+        .into_iter()
+        .filter(|(flows, _)| only.is_none_or(|only| only == *flows))
+        .flat_map(|(flows, each)| sim::crowd::mixes().into_iter().map(move |kinds| crowd(flows, each, kinds)))
+        .collect();
+    let (next, done) = (std::sync::atomic::AtomicUsize::new(0), std::sync::Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let place = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    let Some(one) = all.get(place) else { return };
+                    let line = sim::crowd::line(one, &sim::crowd::run(one, 17));
+                    println!("{line}");
+                    done.lock().expect("no panic inside").push((place, line + "\n"));
+                }
+            });
+        }
+    });
+    let mut lines = done.into_inner().expect("no panic inside");
+    lines.sort();
+    let text: String = lines.into_iter().map(|it| it.1).collect();
+    std::fs::write(to, text).expect("the place for the crowds' lines can be written");
+}
+
+/// What a crowd of scavengers promises: a hundred of them are not seen by others, and share what there is.
+#[test]
+fn a_hundred_of_low_fill_a_link_without_a_drop_and_leave_it_to_others() {
+    let low = sim::crowd::run(&sim::crowd::Crowd { seconds: 24, ..crowd(100, 10.0, vec![sim::crowd::LOW]) }, 5);
+    let (_, index, ..) = low.kinds[0];
+    println!(
+        "100 of low: Jain {index:.3}, {:.4} of the link, {:?} ms, {:.5} dropped",
+        low.used, low.queue_ms, low.dropped
+    );
+    // Shares are still on their way to each other after 24 s (Jain 0.8 after a minute).
+    assert!(low.used >= 0.9 && low.queue_ms[1] <= 25.0 && low.dropped <= 0.001 && index >= 0.3, "{index:.3}");
+    let beside = vec![sim::crowd::LOW, sim::crowd::CUBIC];
+    let beside = sim::crowd::run(&sim::crowd::Crowd { seconds: 24, ..crowd(100, 10.0, beside) }, 5);
+    let (name, _, share, ..) = beside.kinds[0];
+    println!("50 of low beside 50 of CUBIC: these have {share:.3} of an equal share, {:.4} of the link", beside.used);
+    assert!(name == "cubic" && share >= 1.8, "CUBIC has {share:.3} of two");
 }

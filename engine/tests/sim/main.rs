@@ -5,11 +5,20 @@
 //! Invariants: the same seed tells the same story.
 //! Absent on purpose: the real disk and network (conformance.rs), TLS and the command line (node).
 
+#[path = "../../../proto/tests/flow/cells.rs"]
+#[allow(dead_code, unreachable_pub)] // the grid's cells, of which some are jobs here
+mod cells;
 mod check;
 mod disk;
 mod hostile;
 mod job;
+#[path = "../../../proto/tests/flow/link.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod link;
 mod links;
+#[path = "../../../proto/tests/flow/model.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod model;
 mod net;
 mod platform;
 mod rng;
@@ -35,6 +44,8 @@ use rng::Rng;
 use scenario::{RunPlan, Scenario, Trouble, Versions, Victim};
 use trees::SharedDisk;
 
+/// A datagram rail of a story is dead after that.
+const SILENCE_NS: u64 = 3_000_000_000;
 /// How often a part was changed between two runs.
 static TAMPERED: AtomicU64 = AtomicU64::new(0);
 
@@ -363,7 +374,16 @@ fn a_rail_whose_sender_waits_for_room_is_found_dead() {
 
 /// How long a file of so many bytes takes over a datagram rail: 32 Mbit/s, a second, 5 % loss, and pools of a quarter of what is on its way.
 fn far_ns(bytes: u64) -> (u64, PathStats) {
-    let mut rng = Rng::new(11);
+    let weather = net::Weather { loss: 50, queue_ns: 1_000_000_000, ..net::Weather::default() };
+    let (took_ns, paths, _) = lone_file(11, bytes, |plan| {
+        (plan.latency_ns, plan.ns_per_kib, plan.weather) = (500_000_000, 256_000, weather);
+    });
+    (took_ns, paths)
+}
+
+/// How long a file of so many bytes takes over one datagram rail, and how many rails it took. `path`: what the way is.
+fn lone_file(seed: u64, bytes: u64, path: impl Fn(&mut RunPlan)) -> (u64, PathStats, usize) {
+    let mut rng = Rng::new(seed);
     let clock = Clock::default();
     clock.advance(1_000_000_000);
     let disk = |seed| Arc::new(Mutex::new(Disk::new(clock.clone(), Rng::new(seed))));
@@ -375,8 +395,7 @@ fn far_ns(bytes: u64) -> (u64, PathStats) {
     let mut scenario = Scenario::new(&mut rng);
     scenario.terms.chunk_bytes = 64 << 10;
     scenario.terms.cover = engine::job::Cover::Hashed;
-    let weather = net::Weather { loss: 50, queue_ns: 1_000_000_000, ..net::Weather::default() };
-    let plan = RunPlan {
+    let mut plan = RunPlan {
         sender_workers: 1,
         receiver_workers: 1,
         bufs: 16,
@@ -384,8 +403,8 @@ fn far_ns(bytes: u64) -> (u64, PathStats) {
         depth: 8,
         mail: 1024,
         pull: false,
-        latency_ns: 500_000_000,
-        ns_per_kib: 256_000,
+        latency_ns: 1_000_000,
+        ns_per_kib: 20_000,
         room: 1 << 20,
         short: 0,
         disk_ns: 2_000_000,
@@ -398,18 +417,73 @@ fn far_ns(bytes: u64) -> (u64, PathStats) {
         rate: 0,
         datagrams: 1000,
         polled: false,
-        weather,
+        weather: net::Weather::default(),
         packet_bytes: (1452, 1452),
         units: (64, 512),
+        silence_ns: SILENCE_NS,
         trouble: Trouble::default(),
     };
+    path(&mut plan);
     let mut watch = Watch::new(false);
     let trees = (source.clone(), sink.clone());
     let began = clock.now();
     let run = Run::new(clock.clone(), rng, plan, &scenario, trees.0, trees.1, &mut versions, &mut watch);
-    let (ended, ..) = run.go();
+    let (ended, _, _, world) = run.go();
     assert_eq!(ended, Ended::Done);
-    (clock.now() - began, watch.metered)
+    // The next wire's number is how many there were.
+    let rails = lock(&world).net.open();
+    (clock.now() - began, watch.metered, rails)
+}
+
+/// Of the grid's cells (`make grid`) those that this network can be and that are small enough: a link with a queue, loss of each packet by itself,
+/// packets that overtake each other.
+fn cells_as_jobs(most: usize) -> Vec<cells::Cell> {
+    let is_ours = |cell: &cells::Cell| {
+        let has_path = cell.limiter == cells::Limiter::Queue && matches!(cell.change, cells::Change::None);
+        // Chunks have 64 KiB here: a file of up to two of them would go in a pack that no buf has room for, which chunks of a job never are.
+        let has_room = !(65_536..=131_072).contains(&cell.bytes) && cell.bytes < 4_000_000;
+        has_path && has_room && cell.burst == 0 && (cell.jitter_ns == 0 || !cell.in_order)
+    };
+    cells::Cell::all().into_iter().filter(is_ours).take(most).collect()
+}
+
+fn cell_as_job(cell: &cells::Cell) -> (u64, PathStats, usize) {
+    let queue_ns = cell.path().forth.queue_bytes.saturating_mul(1_000_000_000) / cell.rate;
+    let loss = (cell.loss_ppm + 500) / 1000;
+    let late = 1000 * u64::from(cell.jitter_ns > 0);
+    let weather = net::Weather { loss, late, late_ns: cell.jitter_ns, queue_ns, ..net::Weather::default() };
+    lone_file(cell.number as u64, cell.bytes, |plan| {
+        (plan.latency_ns, plan.ns_per_kib) = (cell.rtt_ns / 2, 1024 * 1_000_000_000 / cell.rate);
+        // As in life (node/src/job/driver/rails.rs).
+        (plan.weather, plan.silence_ns, plan.bufs) = (weather, 15_000_000_000, 64);
+    })
+}
+
+/// `JOBS=path`: all of them, each a line of JSON there.
+#[test]
+fn cells_of_the_grid_as_whole_jobs_keep_their_datagram_rail() {
+    if number("SEED").is_some() {
+        return;
+    }
+    let to = std::env::var_os("JOBS");
+    let those = cells_as_jobs(if to.is_some() { usize::MAX } else { 12 });
+    assert!(those.len() >= 12, "the grid has too few such cells: {}", those.len());
+    let mut lines = String::new();
+    for cell in &those {
+        // What the simulator refuses to go on with is no job that ended: no rail brought it.
+        let played = catch_unwind(AssertUnwindSafe(|| cell_as_job(cell)));
+        let (took_ns, paths, rails) = played.unwrap_or_default();
+        let sent = (paths.fresh_bytes + paths.repair_bytes) as f64 / cell.bytes as f64;
+        lines += &format!(
+            "{{\"cell\":{},\"seconds\":{:.4},\"sent\":{sent:.4},\"rails\":{rails}}}\n",
+            cell.number,
+            took_ns as f64 / 1e9
+        );
+        assert!(rails == 1 || to.is_some(), "cell {} took {rails} rails: {cell:?} {paths:?}", cell.number);
+    }
+    if let Some(to) = to {
+        std::fs::write(to, lines).expect("the place for the jobs' lines can be written");
+    }
 }
 
 /// Distance costs no memory: what waits for repairs has no buf at either end, and goes on coming.
@@ -518,6 +592,7 @@ fn one_process_plan() -> RunPlan {
         weather: net::Weather { loss: 300, twice: 20, late: 20, late_ns: 30_000_000, ..net::Weather::default() },
         packet_bytes: (1200, 1452),
         units: (2, 2),
+        silence_ns: SILENCE_NS,
         trouble: Trouble::default(),
     }
 }

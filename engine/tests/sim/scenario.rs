@@ -89,6 +89,8 @@ pub(crate) struct RunPlan {
     pub(crate) packet_bytes: (u16, u16),
     /// Units open at first and at most.
     pub(crate) units: (u32, u32),
+    /// A datagram rail that hears nothing for so long is dead.
+    pub(crate) silence_ns: u64,
     pub(crate) trouble: Trouble,
 }
 
@@ -106,7 +108,13 @@ impl RunPlan {
             packet_bytes: 1500,
         };
         let flow = FlowConfig { packet_bytes, packet_bytes_max, unit_bytes_max: 0, rate, units_open, units_most };
-        Path { tag: 0x10_0000 + u32::from(number), flow, silence_ns: 3_000_000_000, meter: Arc::default(), seen: None }
+        Path {
+            tag: 0x10_0000 + u32::from(number),
+            flow,
+            silence_ns: self.silence_ns,
+            meter: Arc::default(),
+            seen: None,
+        }
     }
 }
 
@@ -350,6 +358,7 @@ fn run_plan(rng: &mut Rng) -> RunPlan {
         weather: weather(rng),
         packet_bytes: (*rng.pick(&[1200, 1452]), *rng.pick(&[1452, 8952, 65_000])),
         units: *rng.pick(&[(1, 64), (2, 2), (4, 4), (4, 64)]),
+        silence_ns: 3_000_000_000,
         trouble: Trouble::default(),
     };
     // No draw of its own: what former seeds tell stays what it was.

@@ -81,6 +81,24 @@ pub struct Way {
     pub blackouts: Vec<(u64, u64)>,
     /// The rate changes to this then.
     pub rates: Vec<(u64, u64)>,
+    /// Others send into the same queue and yield to nobody; none through a token bucket.
+    pub cross: Option<Cross>,
+}
+
+/// Traffic that comes and goes: so many wire bytes per second, less than the way's rate, in the second half of each period.
+#[derive(Debug, Clone, Copy)]
+pub struct Cross {
+    pub rate: u64,
+    pub period_ns: u64,
+}
+
+impl Cross {
+    /// Wire bytes until then.
+    pub fn bytes(&self, at_ns: u64) -> f64 {
+        let half = self.period_ns / 2;
+        let on = at_ns / self.period_ns * half + (at_ns % self.period_ns).saturating_sub(self.period_ns - half);
+        on as f64 * self.rate as f64 / SECOND as f64
+    }
 }
 
 impl Way {
@@ -103,6 +121,7 @@ impl Way {
             mtu: Vec::new(),
             blackouts: Vec::new(),
             rates: Vec::new(),
+            cross: None,
         }
     }
 }
@@ -130,6 +149,10 @@ struct WayState {
     last_ns: u64,
     is_bad: bool,
     policer: Policer,
+    /// Until when the others' bytes are in the queue.
+    crossed_ns: u64,
+    /// Packets that the way lost by itself: not by its queue, its policer or its length.
+    own_lost: u64,
 }
 
 /// What a policer's bucket holds, and when that was so.
@@ -166,6 +189,12 @@ impl WayState {
         while way.rates.first().is_some_and(|change| change.0 <= now_ns) {
             way.rate = way.rates.remove(0).1;
         }
+        if let Some(cross) = way.cross {
+            // Less than the rate, so a queue that was empty in between is empty at the end, too.
+            let came = cross.bytes(now_ns) - cross.bytes(self.crossed_ns);
+            self.free_ns = self.free_ns.max(self.crossed_ns) + (came * SECOND as f64 / way.rate as f64) as u64;
+            self.crossed_ns = now_ns;
+        }
         let wire = (udp_bytes + WIRE_EXTRA) as u64;
         let mtu = way.mtu.iter().rev().find(|from| from.0 <= now_ns).map_or(usize::MAX, |from| from.1);
         if udp_bytes > mtu || way.blackouts.iter().any(|dark| (dark.0..dark.1).contains(&now_ns)) {
@@ -192,6 +221,7 @@ impl WayState {
             self.is_bad = if self.is_bad { !self.rng.chance(out) } else { self.rng.chance(into) };
         }
         if self.rng.chance(way.loss_ppm) || (self.is_bad && self.rng.chance(500_000)) {
+            self.own_lost += 1;
             return none;
         }
         at += way.delay_ns + self.rng.below(way.jitter_ns + 1);
@@ -284,6 +314,12 @@ pub struct Outcome {
     /// Unit bytes that had arrived by the end of each tenth of a second.
     pub progress: Vec<u64>,
     pub queue_ns_max: u64,
+    /// Data bytes that the path lost by itself.
+    pub own_lost_bytes: u64,
+    /// Waits of packets of data that found room in the queue, over the whole job.
+    pub waits: Waits,
+    /// Longest time for which the sender heard nothing.
+    pub unheard_ns: u64,
     /// Packets that met the queue after a fifth of the bytes had landed, and the sum of what they waited.
     pub queued: (u64, u64),
     /// When a fifth of the bytes had landed, and when nine tenths had: between them the flow is neither at its start nor at its end.
@@ -308,6 +344,35 @@ impl Outcome {
     /// Sent without need, as a share of the job.
     pub fn redundant(&self, bytes: u64) -> f64 {
         self.receiver.already_bytes.max(self.sender.copy_bytes) as f64 / bytes as f64
+    }
+}
+
+/// How many packets waited how long, by powers of two in 16 parts each: within 3 % of the truth from 16 ns on.
+#[derive(Debug, Clone, Default)]
+pub struct Waits(Vec<u32>);
+
+impl Waits {
+    fn add(&mut self, ns: u64) {
+        let power = ns.max(16).ilog2();
+        let part = ns.max(16) >> (power - 4) & 15;
+        let place = (power as usize - 4) * 16 + part as usize;
+        if self.0.len() <= place {
+            self.0.resize(place + 1, 0);
+        }
+        self.0[place] += 1;
+    }
+
+    /// So large a share of the packets waited no longer than this.
+    pub fn at(&self, share: f64) -> u64 {
+        let all: u64 = self.0.iter().map(|&count| u64::from(count)).sum();
+        let mut left = (all as f64 * share) as u64;
+        for (place, &count) in self.0.iter().enumerate() {
+            if left < u64::from(count) {
+                return if place == 0 { 0 } else { (33 + 2 * (place as u64 % 16)) << (place / 16) >> 1 };
+            }
+            left -= u64::from(count);
+        }
+        0
     }
 }
 
@@ -360,6 +425,7 @@ pub struct World {
     ninety_nine_ns: Option<u64>,
     away: BTreeMap<u32, bool>,
     wake_ns: u64,
+    heard_ns: u64,
     pub loops: u64,
 }
 
@@ -372,6 +438,8 @@ impl World {
             last_ns: 0,
             is_bad: false,
             policer: Policer::default(),
+            crossed_ns: 0,
+            own_lost: 0,
         };
         let mut sender = FlowSender::new(0, job.config.clone());
         if let Some(seen) = job.seen {
@@ -392,6 +460,9 @@ impl World {
                 receiver: receiver.stats(),
                 progress: Vec::new(),
                 queue_ns_max: 0,
+                own_lost_bytes: 0,
+                waits: Waits::default(),
+                unheard_ns: 0,
                 queued: (0, 0),
                 steady_ns: (0, 0),
             },
@@ -416,6 +487,7 @@ impl World {
             ninety_nine_ns: None,
             away: BTreeMap::new(),
             wake_ns: 0,
+            heard_ns: 0,
             loops: 0,
         }
     }
@@ -457,9 +529,15 @@ impl World {
     }
 
     /// Until the sender knows that all has arrived. `limit_ns`: no new byte for so long is a stall.
-    pub fn run(mut self, stall_ns: u64) -> Outcome {
+    pub fn run(self, stall_ns: u64) -> Outcome {
+        self.run_within(stall_ns, u64::MAX)
+    }
+
+    /// The same; after so many turns it is given up.
+    pub fn run_within(mut self, stall_ns: u64, loops: u64) -> Outcome {
         self.add_units();
         while !(self.added == self.job.bytes && self.sender.is_done()) {
+            assert!(self.loops < loops, "{} of {} bytes after {loops} turns", self.landed, self.job.bytes);
             self.turn(stall_ns);
         }
         self.out.known_ns = self.now_ns;
@@ -525,7 +603,8 @@ impl World {
             Moving::Feedback(bytes) => {
                 let feedback = Feedback::decode(&bytes).expect("honest feedback");
                 self.sender.on_feedback(self.now_ns, &feedback).expect("honest feedback");
-                self.wake_ns = self.now_ns;
+                self.out.unheard_ns = self.out.unheard_ns.max(self.now_ns - self.heard_ns);
+                (self.heard_ns, self.wake_ns) = (self.now_ns, self.now_ns);
             }
             Moving::Landed(unit) => self.receiver.done(unit),
             Moving::Reloaded(unit) => {
@@ -663,11 +742,18 @@ impl World {
     }
 
     fn send_data(&mut self, number: u64, unit: u32, offset: u32, bytes: u32) {
+        let own_lost = self.forth.own_lost;
         let (arrivals, marked) = self.forth.pass(self.now_ns, bytes as usize + PACKET_OVERHEAD);
+        let is_own = self.forth.own_lost > own_lost;
+        self.out.own_lost_bytes += u64::from(is_own) * u64::from(bytes);
         let waits = self.forth.free_ns.saturating_sub(self.now_ns);
         self.out.queue_ns_max = self.out.queue_ns_max.max(waits);
         if self.out.steady_ns.0 > 0 {
             self.out.queued = (self.out.queued.0 + 1, self.out.queued.1 + waits);
+        }
+        if arrivals[0].is_some() || is_own {
+            let wire = u64::from(bytes) + (PACKET_OVERHEAD + WIRE_EXTRA) as u64;
+            self.out.waits.add(waits.saturating_sub((wire * SECOND).checked_div(self.forth.way.rate).unwrap_or(0)));
         }
         if arrivals[0].is_none() {
             self.out.dropped_bytes += u64::from(bytes);

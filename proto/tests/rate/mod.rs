@@ -6,6 +6,7 @@
 //! Absent on purpose: repair, sealing, the codec: whole flows are tested in `flow`'s tests.
 #![allow(dead_code, unreachable_pub, missing_debug_implementations)]
 
+pub mod crowd;
 mod link;
 
 use std::cmp::Reverse;

@@ -1,23 +1,23 @@
 //! The grid of distance x loss x rate in virtual time: both machines of a flow under the controller `delay`, no network.
 //!
-//! For: `make grid`. In and out: proto/tests/flow_grid.rs, built for release and run → target/bench/grid-virtual.json and one self-contained
-//! grid-virtual.html.
+//! For: `make grid-distance`. In and out: proto/tests/flow_grid.rs, built for release and run → target/bench/grid-distance.json and one
+//! self-contained grid-distance.html.
 //! Invariants: every cell is the median of the seeds that it names; what issue 3 asks and a cell misses stands in the cell.
 //! Absent on purpose: real networks and hosts (`longhaul bench wan`), other flows (proto/tests/rate_fair.rs).
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use bench::wan::page::colours;
 use serde_json::{Value, json};
 use text::page::{CLOSE, escape, open, wide};
 
-use super::write_facts;
+use super::by_test;
+use crate::write_facts;
 
-const NAME: &str = "target/bench/grid-virtual";
+const NAME: &str = "target/bench/grid-distance";
 const STYLE: &str = ".maps>*{min-width:0;max-width:100%}";
 
 /// A figure: its key, what it is, how it is written, and from 0 to 1 how good it is.
@@ -96,7 +96,7 @@ fn page(cells: &[Value], facts: &str) -> String {
 Queue: one bandwidth-delay product, 100 kB at least. Limit: rate × (1 − loss) × payload share of a packet; above 1 random loss was below its mean. Loss strikes behind the queue.
 The connection's own round trips are not in it. Spread: greatest less least over the distances, by the greatest.</p>
 {maps}<h2>Missed of what issue 3 asks</h2><ul>{}</ul>{CLOSE}",
-        open("longhaul-race grid: distance and loss in virtual time", &super::date(), STYLE),
+        open("longhaul-race grid --distance: distance and loss in virtual time", &crate::date(), STYLE),
         escape(facts),
         if misses.is_empty() { "<li>nothing" } else { &misses }
     )
@@ -106,25 +106,12 @@ pub(crate) fn run() -> anyhow::Result<()> {
     std::fs::create_dir_all("target/bench")?;
     // Cargo runs a test in the folder of its crate.
     let (began, lines) = (Instant::now(), std::path::absolute(NAME)?.with_extension("lines"));
-    let mut test = Command::new("cargo");
-    test.args([
-        "test",
-        "--release",
-        "--locked",
-        "-p",
-        "longhaul-proto",
-        "--test",
-        "flow_grid",
-        "--",
-        "--nocapture",
-        "distance_and_loss",
-    ]);
-    ensure!(test.env("GRID", &lines).status()?.success(), "the grid's test failed");
+    by_test("distance_and_loss_do_not_matter_to_a_whole_transfer", &[("GRID", lines.as_os_str())])?;
     let text = std::fs::read_to_string(&lines).context("the grid's test wrote nothing")?;
     std::fs::remove_file(&lines)?;
     let cells = text.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>()?;
     let seconds = began.elapsed().as_secs();
-    let facts = format!("{}, {}, {seconds} s of computing", super::date(), super::commit());
+    let facts = format!("{}, {}, {seconds} s of computing", crate::date(), crate::commit());
     std::fs::write(Path::new(NAME).with_extension("html"), page(&cells, &facts))?;
     let count = cells.iter().filter(|cell| !missed(cell).is_empty()).count();
     println!("{} cells, {count} miss something; {NAME}.html", cells.len());
