@@ -1,13 +1,13 @@
 //! What stands in a datagram, behind a seal that an enemy holds.
 //!
 //! For: finding bytes that make a head or a body panic, or that are read but not written again the same.
-//! In and out: eight bytes of head, then a body, read as control and as feedback; all of it as a part of the session.
+//! In and out: eight bytes of head, then a body, read as control and as feedback; all of it as a part of the session, and of a greeting.
 //! Invariants: what decodes is encoded to the same bytes; a feedback cut to fit is a shorter true one.
 //! Absent on purpose: seals (engine); what follows from a body (`flow`).
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use proto::packet::{Control, Feedback, HEAD_BYTES, Head, SessionPart, expand};
+use proto::packet::{Control, Feedback, HEAD_BYTES, Head, HelloPart, SessionPart, expand};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((first, body)) = bytes.split_first_chunk::<HEAD_BYTES>() else { return };
@@ -15,6 +15,11 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(head.encode(), *first);
     }
     if let Ok(part) = SessionPart::decode(bytes) {
+        let mut again = Vec::new();
+        part.encode(&mut again);
+        assert_eq!(again, bytes);
+    }
+    if let Ok(part) = HelloPart::decode(bytes) {
         let mut again = Vec::new();
         part.encode(&mut again);
         assert_eq!(again, bytes);

@@ -1,4 +1,4 @@
-//! The daemon's UDP port: greetings of datagram rails, beside the TCP port of the same number.
+//! The daemon's UDP port: greetings of datagram rails, and of sessions whose connection is not there yet, beside the TCP port of the same number.
 //!
 //! For: a connected socket per rail, made only for who holds a job's secret and hears what is sent to its address.
 //! In and out: a bound UDP socket in; `Arrival`s for the jobs out.
@@ -7,7 +7,7 @@
 //! `HALVES_MAX` rails wait for that, none longer than `PATIENCE`; this thread never does a job's work. A rail number is given a socket for one
 //! greeting, the first; whoever repeats that greeting elsewhere, be it the rail's end that has moved or a stranger who recorded it, is answered
 //! with a token made of its address and remembered by nobody: only who says the token under the job's key leaves anything here.
-//! Absent on purpose: who may greet (serve), packets (engine). A connected socket gets its packets from the kernel, so this one sees none.
+//! Absent on purpose: who may greet (serve), what begins a session (link), packets (engine). A connected socket gets its packets from the kernel, so this one sees none.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -16,6 +16,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use proto::packet::HELLO_KIND;
 use proto::wire::chunk::{GREETING_BYTES, Greeting};
 use sys::event::{Event, Interest};
 
@@ -43,6 +44,8 @@ pub trait Jobs {
     fn find(&self, begins: [u8; 4], rail: u16) -> Vec<([u8; 16], Guest, u32)>;
     /// Hands a rail to its job.
     fn deliver(&self, job: &[u8; 16], arrival: Arrival) -> bool;
+    /// A datagram that is none of these. `None`: it begins no session either; else what is answered.
+    fn hello(&self, datagram: &[u8], from: SocketAddr) -> Option<Vec<Vec<u8>>>;
 }
 
 /// How often the number of a greeted rail was met.
@@ -214,6 +217,11 @@ impl Demultiplexer {
             let (length, Some(from)) = (come.bytes, come.from) else { continue };
             let is_welcome = match greeting_of(&bytes[..length]) {
                 Some(greeting) => self.on_greeting(halves, (&greeting, length), (from, come.to), bytes, jobs, counts),
+                None if bytes.first() == Some(&HELLO_KIND) => {
+                    let answer = jobs.hello(&bytes[..length], from);
+                    answer.iter().for_each(|answer| self.answer(answer, from, come.to));
+                    answer.is_some()
+                }
                 None => {
                     let waited_ns = come.waited_ns;
                     self.on_word(halves, &bytes[..length], (from, come.to), waited_ns, jobs, counts)
@@ -221,6 +229,35 @@ impl Demultiplexer {
             };
             counts.strangers.fetch_add(u64::from(!is_welcome), Ordering::Relaxed);
         }
+    }
+
+    /// Says these from where the other was heard.
+    fn answer(&self, datagrams: &[Vec<u8>], from: SocketAddr, to: Option<IpAddr>) {
+        if datagrams.is_empty() {
+            return;
+        }
+        // Where the port has one address, it answers by itself.
+        let socket = to.filter(|_| self.local.ip().is_unspecified()).and_then(|to| self.beside(from, to).ok());
+        for datagram in datagrams {
+            // Lost or refused, the other has the connection.
+            let _ = match &socket {
+                Some(socket) => socket.send(datagram).map(drop),
+                None => sys::udp::send_to(&self.socket, datagram, from),
+            };
+        }
+    }
+
+    /// A socket of the port's number at `to`, for this peer alone.
+    fn beside(&self, from: SocketAddr, to: IpAddr) -> io::Result<UdpSocket> {
+        let place = match (from, to) {
+            // A socket of both families speaks of IPv4 in mapped addresses.
+            (SocketAddr::V6(_), IpAddr::V4(to)) => to.to_ipv6_mapped().into(),
+            (_, to) => to,
+        };
+        let local = SocketAddr::new(place, self.local.port());
+        let socket = if self.is_handed { sys::udp::bind_beside(local) } else { sys::udp::bind(local, true) }?;
+        sys::udp::connect(&socket, from)?;
+        Ok(UdpSocket::from(socket))
     }
 
     fn on_greeting(
@@ -322,18 +359,7 @@ impl Demultiplexer {
         (from, to): (SocketAddr, Option<IpAddr>),
     ) -> Option<Half> {
         // It answers from where it was greeted: with several paths that is another address than the session's.
-        let place = to.map(|to| match (from, to) {
-            // A socket of both families speaks of IPv4 in mapped addresses.
-            (SocketAddr::V6(_), IpAddr::V4(to)) => to.to_ipv6_mapped().into(),
-            (_, to) => to,
-        });
-        let local = SocketAddr::new(place.unwrap_or(guest.local.ip()), self.local.port());
-        let bound = if self.is_handed { sys::udp::bind_beside(local) } else { sys::udp::bind(local, true) };
-        let socket = bound.and_then(|socket| {
-            sys::udp::connect(&socket, from)?;
-            Ok(UdpSocket::from(socket))
-        });
-        let socket = socket.ok()?;
+        let socket = self.beside(from, to.unwrap_or(guest.local.ip())).ok()?;
         let _ = sys::udp::set_joining(&socket, false);
         let _ = udp::widen(&socket);
         let tag = guest.secret.tag(rail);

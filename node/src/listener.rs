@@ -35,7 +35,7 @@ use sys::event::Event;
 
 use crate::identity::{Identity, PublicKey};
 use crate::job::keys::COUNT_BYTES;
-use crate::link::{Accepting, Link};
+use crate::link::{Accepting, Hellos, Link};
 use admission::{Admission, Network, Stage, network};
 
 /// Connections that have not proved themselves, at most: one of each of a thousand networks, and half as many more. Each costs what the kernel
@@ -135,6 +135,8 @@ pub struct Listener {
     pulse: Option<Pulse>,
     /// Signalled when a job more awaits rails.
     awaited: Event,
+    /// Greetings that came in datagrams.
+    hellos: Arc<Hellos>,
 }
 
 impl std::fmt::Debug for Listener {
@@ -160,8 +162,14 @@ impl Listener {
         socket.set_nonblocking(true)?;
         crate::link::timers::set_first(&socket);
         crate::link::congestion::begin(&socket);
-        let (counts, awaited) = (Arc::default(), Event::new()?);
-        Ok(Listener { socket, id, counts, on_mistake: Box::new(|_, _| ()), pulse: None, awaited })
+        let (counts, awaited, hellos) = (Arc::default(), Event::new()?, Arc::new(Hellos::of(Arc::clone(&id))));
+        Ok(Listener { socket, id, counts, on_mistake: Box::new(|_, _| ()), pulse: None, awaited, hellos })
+    }
+
+    /// Where datagrams of the same port go that begin a handshake: its connection comes here.
+    #[must_use]
+    pub fn hellos(&self) -> Arc<Hellos> {
+        Arc::clone(&self.hellos)
     }
 
     /// Hands out greetings again that came before their job was there, each time this is signalled.
@@ -217,7 +225,7 @@ impl Listener {
         rail: impl Fn(Rail) -> Next,
         stop: &Event,
     ) -> io::Result<()> {
-        let Listener { socket, id, counts, on_mistake, pulse, awaited } = self;
+        let Listener { socket, id, counts, on_mistake, pulse, awaited, hellos } = self;
         let rooms = Arc::new(Rooms { inside: Mutex::default(), freed: Event::new()? });
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let places = limit.map_or(PLACES_MAX, |limit| usize::try_from(limit / 2).unwrap_or(PLACES_MAX));
@@ -250,7 +258,7 @@ impl Listener {
                         accepting.after(number, rail(greeted));
                     }
                     accepting.take_in(&socket);
-                    accepting.answer(&id, &is_known);
+                    accepting.answer((&id, &hellos), &is_known);
                     accepting.expire();
                     while let Some((mut link, room)) = accepting.next_for_a_room() {
                         let control = &control;
@@ -522,7 +530,7 @@ impl AcceptLoop<'_> {
     }
 
     /// Answers some whose TLS greeting is whole.
-    fn answer(&mut self, id: &Identity, is_known: &impl Fn(&PublicKey) -> bool) {
+    fn answer(&mut self, by: (&Identity, &Hellos), is_known: &impl Fn(&PublicKey) -> bool) {
         for _ in 0..ANSWERS_PER_LOOK {
             let Some(number) = self.admission.next_to_answer() else { return };
             let Some(Unauthenticated::Hello(stream, hello)) = self.unauthenticated.remove(&number) else {
@@ -530,7 +538,7 @@ impl AcceptLoop<'_> {
                 continue;
             };
             // Its proof may be here as soon as the answer is gone: it is heard at once.
-            let begun = Accepting::begin(stream, &hello, id);
+            let begun = Accepting::begin(stream, &hello, by);
             let heard = begun.map_or(Heard::Unproven, |begun| Unauthenticated::Answered(Box::new(begun)).hear());
             let _ = self.on_heard(number, heard, is_known);
         }

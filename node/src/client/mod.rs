@@ -48,7 +48,7 @@ use crate::job::endpoint::names::Names;
 use crate::job::endpoint::volumes::FailedDisks;
 use crate::job::receipt::retention::{Keep, Turns};
 use crate::job::registry::{Registration, Registry, Title};
-use crate::link::{Ready, failure_of};
+use crate::link::{Link, Ready, Start, failure_of};
 use crate::report::history::{EndedJob, History, JobRecord};
 use crate::report::trace::{Format, Trace};
 use crate::request::JobRequest;
@@ -99,9 +99,26 @@ pub struct Before {
     tunnel: AtomicU16,
     /// A connection to the far side that ssh started, which nothing was said over yet.
     connected: Mutex<Option<(String, Ready)>>,
+    /// How sessions are begun, once a beginning came to nothing.
+    start: Mutex<Option<Start>>,
 }
 
 impl Before {
+    /// How the next session is begun.
+    #[must_use]
+    pub fn start(&self) -> Start {
+        self.start.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or(Start::Ahead)
+    }
+
+    /// The job did not come to a plan over this session. If it was not borne out by its connection, the next one begins otherwise.
+    pub fn on_no_plan(&self, link: &Link, failure: &Failure) {
+        if !link.is_confirmed() {
+            // Datagrams came through, and of what is as long as a packet may be not a word.
+            let next = if failure.exit == Exit::Stalled { Start::Small } else { Start::Plain };
+            *self.start.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
+        }
+    }
+
     /// Data goes through ssh, which listens at this port of this host.
     pub fn goes_through_ssh(&self, near: u16) {
         self.tunnel.store(near, Ordering::Relaxed);

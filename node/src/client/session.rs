@@ -49,7 +49,7 @@ use crate::job::rails::{self, AheadStream, Begun, Early, Rails};
 use crate::job::receipt;
 use crate::job::udp::packet_train::{START_PACKETS, TRAIN_PACKETS};
 use crate::job::udp::{self, Peer};
-use crate::link::{Connected, Expect, Link, LinkError, connect_retry};
+use crate::link::{Beside, Connected, Expect, Link, LinkError, Start, connect_retry};
 use crate::probe::{self, Known};
 use text::exit::{Exit, Failure};
 
@@ -76,14 +76,14 @@ pub fn next_job() -> u32 {
 
 /// A daemon's address, resolved into what a connection needs.
 pub fn connect(copy: &Copy<'_>, to: &Address, events: &mut Events<'_>) -> Result<(Link, Option<Ticket>), Failure> {
-    connect_beside(copy, to, &mut |_| (), events)
+    connect_beside(copy, to, (Start::Plain, &mut |_| ()), events)
 }
 
-/// The same; `beside` hears of each connection before its handshake.
+/// The same, begun so; `beside` hears of each connection before its handshake.
 fn connect_beside(
     copy: &Copy<'_>,
     to: &Address,
-    beside: &mut dyn FnMut(Connected),
+    (start, beside): (Start, &mut dyn FnMut(Connected)),
     events: &mut Events<'_>,
 ) -> Result<(Link, Option<Ticket>), Failure> {
     let Address::Daemon { ticket, .. } = to else { unreachable!("ssh hosts were made daemons before") };
@@ -98,11 +98,14 @@ fn connect_beside(
     }
     let host_port = to.host_port().expect("a daemon's address has one");
     let expect = ticket.as_ref().map_or(Expect::Trusted, |ticket| Expect::Key(ticket.server_key));
+    let is_tunnel = copy.before.is_tunnel(&host_port);
+    // A tunnel's near end is no port of the peer's.
+    let start = if is_tunnel { Start::Plain } else { start };
     let mut connect = || {
-        let ready = copy.before.take_connected(&host_port);
-        Link::connect_beside(&host_port, &copy.identity, expect, CONNECT, (ready, beside))
+        let beside = Beside { ready: copy.before.take_connected(&host_port), met: &mut *beside, start };
+        Link::connect_beside(&host_port, &copy.identity, expect, CONNECT, beside)
     };
-    let link = if copy.before.is_tunnel(&host_port) {
+    let link = if is_tunnel {
         // Nobody else comes to a far side through our own tunnel: what closes it is ssh there, and asking again makes no difference.
         connect().map_err(|error| tunnel_closed(&host_port, error))?
     } else {
@@ -515,7 +518,10 @@ fn begin(
     let until = Instant::now() + copy.request.stall;
     let mut pause = BUSY_PAUSE_MIN;
     loop {
+        let start = copy.before.start();
         let failure = match ask(copy, to, open.clone(), &places, ahead.as_deref_mut(), events) {
+            // What began in datagrams came to nothing over the connection: at once without them.
+            Err(_) if copy.before.start() != start => continue,
             Err(failure) if greeting::is_busy(&failure) && Instant::now() + pause < until => failure,
             other => return other,
         };
@@ -549,7 +555,7 @@ fn ask(
             first = Some(AheadStream::connect(met.to, met.is_small));
         }
     };
-    let (mut link, ticket) = connect_beside(copy, to, &mut begin_first, events)?;
+    let (mut link, ticket) = connect_beside(copy, to, (copy.before.start(), &mut begin_first), events)?;
     open.job = job_of(&link);
     open.places = places(&open.job);
     greeting::begin(&mut link, ticket.as_ref());
@@ -564,7 +570,8 @@ fn ask(
     let first = first.filter(|it: &AheadStream| Some(it.to()) == link.peer_addr());
     first.iter().for_each(|it| it.greet(JobSecret::of(&link, open.job)));
     let early = greet_early(copy, &mut link, &open, is_tiny);
-    let mut agreed = greeting::agree(&mut link, &open)?;
+    let agreed = greeting::agree(&mut link, &open);
+    let mut agreed = agreed.inspect_err(|failure| copy.before.on_no_plan(&link, failure))?;
     early.iter().for_each(Early::on_agreed);
     link.on_job_known();
     copy.again.is_on(open.job);

@@ -36,6 +36,10 @@ impl Jobs for One {
         its.into_iter().map(|confirmed| (JOB, self.guest.clone(), confirmed)).collect()
     }
 
+    fn hello(&self, _: &[u8], _: SocketAddr) -> Option<Vec<Vec<u8>>> {
+        None
+    }
+
     fn deliver(&self, _: &[u8; 16], arrival: Arrival) -> bool {
         *self.rails.lock().unwrap().entry(arrival.rail).or_default() += 1;
         self.to.send(arrival).is_ok()

@@ -159,7 +159,8 @@ pub fn open(link: &mut Link, open: Open, ahead: &[Vec<u8>]) -> Result<(), Failur
 /// Comes to a plan for the job that was asked for.
 pub fn agree(link: &mut Link, asked: &Open) -> Result<Agreed, Failure> {
     let (own, sends) = (&asked.offer, asked.direction == Direction::Push);
-    hello(link, GREET)?;
+    let patience = link.patience(GREET);
+    hello(link, patience)?;
     let mut order = Order::of_greeted(Wish::Job);
     let Frame::Accept { offer, plan, top, compare, places, ahead } =
         hear_in_order(link, GREET, &mut order, "open the job")?

@@ -108,6 +108,8 @@ pub enum LinkError {
     },
     /// The session ended without a farewell: a crash, a cut line, or somebody who truncates.
     Cut,
+    /// Over the connection the handshake went on otherwise than datagrams had begun it: whoever answered these is not who is there, or has forgotten.
+    Elsewhere,
     /// The peer said farewell while something was still expected of it.
     Closed,
     /// The peer broke the protocol.
@@ -130,7 +132,7 @@ impl LinkError {
             | LinkError::PeerChanged { .. }
             | LinkError::PeerWrong { .. }
             | LinkError::PeerRevoked { .. } => Exit::Identity,
-            LinkError::Io { .. } | LinkError::Cut | LinkError::Closed => Exit::Lost,
+            LinkError::Io { .. } | LinkError::Cut | LinkError::Elsewhere | LinkError::Closed => Exit::Lost,
             LinkError::Breach(_) => Exit::Breach,
             LinkError::Identity(error) => error.exit(),
         }
@@ -149,7 +151,7 @@ impl LinkError {
             | LinkError::PeerChanged { host_port, .. }
             | LinkError::PeerWrong { host_port, .. }
             | LinkError::PeerRevoked { host_port, .. } => format!("trust {host_port}"),
-            LinkError::Cut | LinkError::Closed | LinkError::Breach(_) => "go on with the peer".to_owned(),
+            LinkError::Cut | LinkError::Elsewhere | LinkError::Closed | LinkError::Breach(_) => "go on with the peer".to_owned(),
             LinkError::Identity(_) => "use the key folder".to_owned(),
         }
     }
@@ -175,6 +177,7 @@ impl LinkError {
             }
             LinkError::PeerRevoked { key, .. } => format!("its key {} is revoked here", fingerprint(key)),
             LinkError::Cut => "the control session ended without a farewell".to_owned(),
+            LinkError::Elsewhere => "the handshake went on otherwise than its datagrams had begun it".to_owned(),
             LinkError::Closed => "it closed the control session".to_owned(),
             LinkError::Breach(breach) => format!("it {breach}"),
             LinkError::Identity(error) => error.to_string(),

@@ -50,8 +50,13 @@ impl Deadline {
         self.heard_by.is_some_and(|at| at <= Instant::now())
     }
 
+    /// The peer was heard.
+    pub(super) fn on_heard(&mut self) {
+        self.heard_by = None;
+    }
+
     /// What is left, or `Timeout`.
-    fn left(&self, step: Step) -> Result<Duration, LinkError> {
+    pub(super) fn left(&self, step: Step) -> Result<Duration, LinkError> {
         let at = self.heard_by.map_or(self.at, |heard_by| heard_by.min(self.at));
         let left = at.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(LinkError::Timeout { step, granted_ms: self.granted.as_millis() }) } else { Ok(left) }
@@ -88,6 +93,8 @@ impl Deadline {
     }
 }
 
+/// A connection that is not there within this time crosses a path on which round trips count (`proto::session::transport::SHORT_RTT`).
+pub(super) const QUIET: Duration = proto::session::transport::SHORT_RTT;
 /// An address that is silent does not hold up the next one for longer (RFC 8305 section 5).
 const STAGGER: Duration = Duration::from_millis(250);
 /// An address that does not answer gets another SYN after these pauses, from another port: the kernel repeats its own after 1 s and 3 s whatever the
@@ -172,8 +179,12 @@ impl Dialling {
     }
 
     /// The next connection that comes up, and to whom. Each address is tried when the one before it failed or was silent for `STAGGER`; the last,
-    /// while it is silent, once more after each of `SYN_PAUSES`.
-    pub(super) fn next(&mut self, deadline: &Deadline) -> Result<(String, TcpStream), LinkError> {
+    /// while it is silent, once more after each of `SYN_PAUSES`. `on_quiet` hears of one that is silent for `QUIET`, and each time that it is tried again.
+    pub(super) fn next(
+        &mut self,
+        deadline: &Deadline,
+        on_quiet: &mut dyn FnMut(SocketAddr),
+    ) -> Result<(String, TcpStream), LinkError> {
         if let Some(Ready { stream, .. }) = self.ready.take() {
             let place = stream.peer_addr().map_or_else(|_| String::new(), |place| place.to_string());
             return Ok((self.waiting.front().map_or(place, |(host_port, _)| host_port.clone()), stream));
@@ -181,12 +192,19 @@ impl Dialling {
         let (mut last, mut again) = (None, SYN_PAUSES.into_iter());
         while self.has_more() {
             let left = deadline.left(Step::Connect)?.max(PATIENCE_MIN);
-            if let Some(next) = self.waiting.pop_front() {
+            let next = self.waiting.pop_front();
+            let is_new = next.is_some();
+            if let Some(next) = next {
                 self.begin(next.clone(), left);
                 self.newest = Some(next);
             }
             let pause = if self.waiting.is_empty() { again.next() } else { Some(STAGGER) };
-            let done = self.done.1.recv_timeout(pause.unwrap_or(left + LAST_WORD).min(left + LAST_WORD));
+            let most = pause.unwrap_or(left + LAST_WORD).min(left + LAST_WORD);
+            let done = self.done.1.recv_timeout(if is_new { most.min(QUIET) } else { most }).or_else(|silent| {
+                let Some((_, newest)) = self.newest.as_ref().filter(|_| is_new) else { return Err(silent) };
+                on_quiet(*newest);
+                self.done.1.recv_timeout(most.saturating_sub(QUIET))
+            });
             match done {
                 Ok(((host_port, address), made)) => {
                     // The second of one address, whose first was taken.
@@ -204,6 +222,7 @@ impl Dialling {
                 }
                 Err(_) if self.waiting.is_empty() && pause.is_some() => {
                     if let Some(newest) = self.newest.clone() {
+                        on_quiet(newest.1);
                         self.begin(newest, left);
                     }
                 }
@@ -248,7 +267,7 @@ pub(super) fn handshake(
             deadline.wait(stream.as_fd(), connection.is_handshaking(), connection.wants_write(), Step::Prove)?;
         }
         if moved.1 > received {
-            deadline.heard_by = None;
+            deadline.on_heard();
         }
     }
     Ok(())
@@ -314,7 +333,7 @@ mod tests {
             (listener, held)
         });
         let began = Instant::now();
-        dialling.next(&Deadline::after(Duration::from_secs(10))).expect("a connection");
+        dialling.next(&Deadline::after(Duration::from_secs(10)), &mut |_| ()).expect("a connection");
         let took = began.elapsed();
         assert!(took >= SYN_PAUSES[0] && took < Duration::from_millis(700), "{took:?}");
         assert!(!dialling.has_more(), "the others of this address count for nothing");
@@ -325,7 +344,7 @@ mod tests {
     fn an_address_that_answers_nothing_ends_with_the_deadline() {
         let (_listener, _held, address) = full();
         let mut dialling = Dialling::of(&address.to_string(), false).expect("an address");
-        let error = dialling.next(&Deadline::after(Duration::from_millis(600))).expect_err("nobody answers");
+        let error = dialling.next(&Deadline::after(Duration::from_millis(600)), &mut |_| ()).expect_err("nobody answers");
         assert!(matches!(error, LinkError::Connect { .. } | LinkError::Timeout { .. }), "{error}");
     }
 }

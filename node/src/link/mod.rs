@@ -21,7 +21,10 @@ mod retransmit; // what may have to be sent once more
 mod datagrams; // the same bytes in datagrams, beside the connection
 pub mod timers; // the kernel's timers on a path that loses
 pub mod congestion; // TCP's congestion control, from the first packet on
+mod connecting; // to whoever proves the key that is expected
 mod handshake; // connecting and the handshake, under one deadline
+mod hello; // its first flight in datagrams, while there is no connection yet
+mod answered; // greetings that came so, at the acceptor
 mod tls; // who proves what to whom
 
 use std::collections::VecDeque;
@@ -32,21 +35,25 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use proto::FRAME_BYTES_MAX;
 use proto::error::Breach;
 use rustls::Connection;
 
 use datagrams::Datagrams;
+pub use answered::Hellos;
 pub use datagrams::{DatagramKeys, SessionGreeting};
-use handshake::{Deadline, Dialling, handshake, step};
+use connecting::SILENT;
+pub use connecting::{Beside, Connected, Expect, Ready, Start};
+use handshake::{Deadline, handshake, step};
 pub use handshake::{SMALL_SEGMENT, bound_segments};
+use hello::{Asked, Repeat};
 use retransmit::RetransmitBuffer;
 
 pub use error::{LinkError, Step, failure_of};
 
-use crate::identity::{Identity, PublicKey, authorized, trust};
+use crate::identity::{Identity, PublicKey};
 
 /// Read at most so many bytes per turn: four whole frames, then it is the caller's turn again.
 const TURN_BYTES_MAX: usize = 4 * (FRAME_BYTES_MAX + LENGTH_BYTES);
@@ -63,36 +70,6 @@ const LENGTH_BYTES: usize = 4;
 /// The farewell of a pair.
 const FAREWELL: [u8; LENGTH_BYTES] = [0xff; LENGTH_BYTES];
 
-/// Which server key a client goes on with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expect {
-    /// This one: the ticket, or whoever started the far side, named it.
-    Key(PublicKey),
-    /// One that the file `trusted` names for the address.
-    Trusted,
-}
-
-/// Which keys a client goes on with, and why not with another.
-struct Keys {
-    expect: Expect,
-    accepted: Vec<PublicKey>,
-    revoked: Vec<PublicKey>,
-}
-
-impl Keys {
-    /// What a handshake that failed says to the user, who named the peer so and saw it prove this key.
-    fn explain(&self, error: LinkError, seen: Option<&PublicKey>, host_port: String) -> LinkError {
-        let (LinkError::Tls(rustls::Error::InvalidCertificate(_)), Some(&key)) = (&error, seen) else { return error };
-        match self.expect {
-            _ if self.revoked.contains(&key) => LinkError::PeerRevoked { host_port, key },
-            Expect::Key(wanted) if wanted != key => LinkError::PeerWrong { host_port, key, wanted },
-            Expect::Trusted if self.accepted.is_empty() => LinkError::PeerUnknown { host_port, key },
-            Expect::Trusted => LinkError::PeerChanged { host_port, key },
-            Expect::Key(_) => error,
-        }
-    }
-}
-
 /// What a turn found out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
@@ -100,26 +77,6 @@ pub enum Turn {
     Open,
     /// The peer said farewell; the frames handed out with this are its last.
     Closed,
-}
-
-/// A connection that was made to find out whether somebody answers there.
-#[derive(Debug)]
-pub struct Ready {
-    /// Nothing was said over it.
-    pub stream: TcpStream,
-    /// So long it was waited for.
-    pub took: Duration,
-}
-
-/// A connection that stands, and over which nothing was said yet.
-#[derive(Debug, Clone, Copy)]
-pub struct Connected {
-    /// Where it leads.
-    pub to: SocketAddr,
-    /// With small segments.
-    pub is_small: bool,
-    /// So long it was waited for.
-    pub took: Duration,
 }
 
 enum Carrier {
@@ -135,15 +92,14 @@ enum Carrier {
     },
 }
 
-/// A peer that took the connection and then says nothing for so long (and four round trips) is asked again with small segments.
-const SILENT: Duration = Duration::from_secs(4);
-
 /// The accepting side's handshake, as far as it has come: for a listener that gives nobody a thread before it has proved its key.
 pub struct Accepting {
     connection: Connection,
     stream: TcpStream,
     peer: SocketAddr,
     moved: (u64, u64),
+    /// Said in datagrams before, and not yet over the connection.
+    said: Vec<u8>,
 }
 
 impl fmt::Debug for Accepting {
@@ -153,17 +109,24 @@ impl fmt::Debug for Accepting {
 }
 
 impl Accepting {
-    /// Answers the TLS greeting `hello`, which is whole, of a non-blocking stream.
+    /// Answers the TLS greeting `hello`, which is whole, of a non-blocking stream; as it was answered in datagrams, if it was.
     ///
     /// # Errors
     /// TLS, or the kernel's.
-    pub fn begin(stream: TcpStream, mut hello: &[u8], id: &Identity) -> Result<Accepting, LinkError> {
+    pub fn begin(
+        stream: TcpStream,
+        mut hello: &[u8],
+        (id, hellos): (&Identity, &Hellos),
+    ) -> Result<Accepting, LinkError> {
         let io = |source| LinkError::Io { step: "set up the socket of", source };
-        let mut connection = Connection::Server(tls::server(id).map_err(LinkError::Tls)?);
         stream.set_nodelay(true).map_err(io)?;
         timers::set(&stream, timers::HANDSHAKE_QUARTERS);
         let peer = stream.peer_addr().map_err(io)?;
-        let received = hello.len() as u64;
+        let moved = (0, hello.len() as u64);
+        if let Some((connection, said)) = hellos.take(hello) {
+            return Ok(Accepting { connection: Connection::Server(connection), stream, peer, moved, said });
+        }
+        let mut connection = Connection::Server(tls::server(id).map_err(LinkError::Tls)?);
         while !hello.is_empty() {
             connection.read_tls(&mut hello).map_err(io)?;
         }
@@ -171,7 +134,7 @@ impl Accepting {
             let _ = connection.write_tls(&mut &stream);
             return Err(LinkError::Tls(error));
         }
-        Ok(Accepting { connection, stream, peer, moved: (0, received) })
+        Ok(Accepting { connection, stream, peer, moved, said: Vec::new() })
     }
 
     /// Goes as far as the kernel lets it. Is it done?
@@ -179,6 +142,17 @@ impl Accepting {
     /// # Errors
     /// TLS, or the kernel's.
     pub fn turn(&mut self) -> Result<bool, LinkError> {
+        while !self.said.is_empty() {
+            match (&self.stream).write(&self.said) {
+                Ok(bytes) => {
+                    self.said.drain(..bytes);
+                    self.moved.0 += bytes as u64;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(source) => return Err(LinkError::Io { step: "set up", source }),
+            }
+        }
         loop {
             match step(&mut self.connection, &self.stream, &mut self.moved) {
                 Ok(true) => {}
@@ -194,7 +168,7 @@ impl Accepting {
     /// For poll: for writing, too?
     #[must_use]
     pub fn wants_write(&self) -> bool {
-        self.connection.wants_write()
+        !self.said.is_empty() || self.connection.wants_write()
     }
 
     /// For poll.
@@ -240,6 +214,8 @@ pub struct Link {
     bytes_received: u64,
     /// Up to there the connection brought it.
     stream_at: u64,
+    /// What datagrams brought of the handshake before the connection did.
+    repeat: Option<Repeat>,
     kept: RetransmitBuffer,
     datagrams: Option<Box<Datagrams>>,
     /// Lives until the peer is let in or the link is dropped; the listener counts it. The mark says which.
@@ -258,81 +234,6 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    /// Connects, shows our key, and goes on only with the key that is expected. Blocks up to `timeout` (name look-up aside), twice as long where
-    /// nothing but small segments get through. Of several addresses of one peer (`HOST:PORT,HOST:PORT`) the first to prove the key is taken.
-    ///
-    /// # Errors
-    /// No address, no answer, no time left; a key that is unknown, changed, wrong or revoked (`Peer…`); TLS.
-    pub fn connect(host_ports: &str, id: &Identity, expect: Expect, timeout: Duration) -> Result<Link, LinkError> {
-        Link::connect_beside(host_ports, id, expect, timeout, (None, &mut |_| ()))
-    }
-
-    /// The same, over a connection that is there already (`ready`), if that proves the key; `met` hears of each connection before its handshake.
-    ///
-    /// # Errors
-    /// As of `connect`.
-    pub fn connect_beside(
-        host_ports: &str,
-        id: &Identity,
-        expect: Expect,
-        timeout: Duration,
-        (ready, met): (Option<Ready>, &mut dyn FnMut(Connected)),
-    ) -> Result<Link, LinkError> {
-        let (mut accepted, mut revoked) = (Vec::new(), Vec::new());
-        if let Some(home) = id.home() {
-            revoked = authorized::revoked(home)?;
-            for host_port in host_ports.split(',').filter(|_| expect == Expect::Trusted) {
-                accepted.extend(trust::look_up(home, host_port)?);
-            }
-        }
-        if let Expect::Key(key) = expect {
-            accepted = vec![key];
-        }
-        let keys = Keys { expect, accepted, revoked };
-        match Link::first_of(Dialling::of(host_ports, false)?.with(ready), id, &keys, timeout, met) {
-            // Connected, and then not a word: what is lost may be what is long. Small packets went through.
-            Err((_, true)) => {
-                let link = Link::first_of(Dialling::of(host_ports, true)?, id, &keys, timeout, met);
-                link.map(|link| Link { small: true, ..link }).map_err(|(error, _)| error)
-            }
-            link => link.map_err(|(error, _)| error),
-        }
-    }
-
-    /// The first connection over which the peer proves its key. With the error: was it silence?
-    fn first_of(
-        mut dialling: Dialling,
-        id: &Identity,
-        keys: &Keys,
-        timeout: Duration,
-        met: &mut dyn FnMut(Connected),
-    ) -> Result<Link, (LinkError, bool)> {
-        let (whole, small) = (Deadline::after(timeout), dialling.is_small());
-        let mut why: Option<(LinkError, bool)> = None;
-        loop {
-            let begun = Instant::now();
-            let (host_port, stream) = match dialling.next(&whole) {
-                Ok(connected) => connected,
-                // Whoever answered with a wrong key says more than whoever did not answer.
-                Err(error) => return Err(why.unwrap_or((error, false))),
-            };
-            if let Ok(to) = stream.peer_addr() {
-                met(Connected { to, is_small: small, took: dialling.took_ready().max(begun.elapsed()) });
-            }
-            let mut deadline = if small { whole } else { whole.unless_heard(SILENT + begun.elapsed() * 4) };
-            let client = tls::client(id, keys.accepted.clone(), keys.revoked.clone());
-            let (connection, check) = client.map_err(|error| (LinkError::Tls(error), false))?;
-            let error = match Link::shake(Connection::Client(connection), stream, &mut deadline) {
-                Ok(link) => return Ok(Link { lookup: dialling.lookup(), ..link }),
-                Err(error) => (keys.explain(error, check.seen.get(), host_port), !small && deadline.was_silent()),
-            };
-            if !dialling.has_more() {
-                return Err(error);
-            }
-            why.get_or_insert(error);
-        }
-    }
-
     /// The accepting side's handshake, under one deadline however slowly the peer drips; the listener does the same step by step. Any peer
     /// that proves its key passes; whether it may do anything is asked afterwards with `peer_key`.
     ///
@@ -341,7 +242,7 @@ impl Link {
     #[cfg(test)]
     pub fn accept(stream: TcpStream, id: &Identity, timeout: Duration) -> Result<Link, LinkError> {
         let connection = tls::server(id).map_err(LinkError::Tls)?;
-        Link::shake(Connection::Server(connection), stream, &mut Deadline::after(timeout))
+        Link::shake(Connection::Server(connection), stream, &mut Deadline::after(timeout), None)
     }
 
     /// Two ends in one process; nothing is sealed, for nothing leaves the process. `peer_key` is zero on both.
@@ -376,26 +277,37 @@ impl Link {
             bytes_sent: 0,
             bytes_received: 0,
             stream_at: 0,
+            repeat: None,
             kept: RetransmitBuffer::default(),
             datagrams: None,
             guard: None,
         }
     }
 
-    fn shake(mut connection: Connection, stream: TcpStream, deadline: &mut Deadline) -> Result<Link, LinkError> {
+    fn shake(
+        mut connection: Connection,
+        stream: TcpStream,
+        deadline: &mut Deadline,
+        asked: Option<Asked>,
+    ) -> Result<Link, LinkError> {
         let io = |source| LinkError::Io { step: "set up the socket of", source };
         stream.set_nonblocking(true).map_err(io)?;
         stream.set_nodelay(true).map_err(io)?;
         timers::set(&stream, timers::HANDSHAKE_QUARTERS);
         let peer = stream.peer_addr().map_err(io)?;
         let mut moved = (0, 0);
-        let shaken = handshake(&mut connection, &stream, deadline, &mut moved);
-        if let Err(error) = shaken {
-            // The alert tells the peer why; if it cannot be sent now, it is not worth waiting for.
-            let _ = connection.write_tls(&mut &stream);
-            return Err(error);
+        let shaken = match asked {
+            Some(asked) => asked.handshake(&mut connection, &stream, deadline, &mut moved),
+            None => handshake(&mut connection, &stream, deadline, &mut moved).map(|()| None),
+        };
+        match shaken {
+            Ok(repeat) => Link::shaken(connection, stream, peer, moved).map(|link| Link { repeat, ..link }),
+            Err(error) => {
+                // The alert tells the peer why; if it cannot be sent now, it is not worth waiting for.
+                let _ = connection.write_tls(&mut &stream);
+                Err(error)
+            }
         }
-        Link::shaken(connection, stream, peer, moved)
     }
 
     /// A handshake is done.
@@ -453,6 +365,19 @@ impl Link {
     #[must_use]
     pub fn peer_key(&self) -> PublicKey {
         self.peer_key
+    }
+
+    /// Has the connection brought what datagrams brought before it? Until then it may lead to somebody else, or carry nothing.
+    #[must_use]
+    pub fn is_confirmed(&self) -> bool {
+        self.repeat.is_none()
+    }
+
+    /// How long its first word is waited for: `most`, or until a connection that has not brought a byte is taken for one that brings none.
+    #[must_use]
+    pub fn patience(&self, most: Duration) -> Duration {
+        let rtt = self.tcp().filter(|_| !self.is_confirmed()).and_then(|tcp| sys::sock::tcp_info(tcp).ok());
+        rtt.map_or(most, |info| most.min(SILENT + 4 * Duration::from_micros(info.rtt_us.into())))
     }
 
     /// How long the other host's name was looked up before it was made from here.
@@ -626,6 +551,7 @@ impl Link {
         (self.wire, self.wire_at, self.bytes_sent, self.broken) = (wire, 0, theirs, None);
         // The peer goes on from what it was told.
         self.stream_at = self.bytes_received;
+        self.repeat = None;
         Ok(())
     }
 
@@ -846,6 +772,7 @@ impl Link {
 
     /// What the connection brought, but for what datagrams brought before it.
     fn take_stream(&mut self, portion: &[u8], frames: &mut Vec<Vec<u8>>) -> Result<(), LinkError> {
+        let portion = Repeat::passed(&mut self.repeat, portion)?;
         let from = self.stream_at;
         self.stream_at += portion.len() as u64;
         let new = match &mut self.datagrams {

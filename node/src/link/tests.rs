@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use proto::wire::control::Frame;
 
 use super::*;
-use crate::identity::authorized::Rights;
+use crate::identity::authorized::{self, Rights};
 use crate::identity::tests::Scratch;
 use crate::identity::ticket::{PROOF_LABEL, SECRET_BYTES, Ticket, Tickets, Uses};
 
@@ -440,14 +440,14 @@ fn a_client_without_a_key_or_with_a_foreign_one_does_not_get_in() {
         let (address, accepted) = one_server(&server);
         let posing = tls::client_posing_as(shown, &thief, server.public());
         let stream = TcpStream::connect(address).unwrap();
-        let _near = Link::shake(Connection::Client(posing), stream, &mut Deadline::after(SOON));
+        let _near = Link::shake(Connection::Client(posing), stream, &mut Deadline::after(SOON), None);
         assert_eq!(accepted.join().unwrap().map(|link| link.peer_key()).ok(), gets_in.then_some(shown));
     }
     // A client that proves nothing.
     let (address, accepted) = one_server(&server);
     let nobody = tls::client_without_key(server.public());
     let stream = TcpStream::connect(address).unwrap();
-    let _ = Link::shake(Connection::Client(nobody), stream, &mut Deadline::after(SOON));
+    let _ = Link::shake(Connection::Client(nobody), stream, &mut Deadline::after(SOON), None);
     assert!(accepted.join().unwrap().is_err());
 }
 
@@ -602,7 +602,8 @@ fn a_connection_that_is_there_is_the_sessions_and_another_is_made_where_it_is_de
         let (ready, mut met) = (Some(Ready { stream, took: SOON }), Vec::new());
         let mut meets = |it: Connected| met.push((it.to, it.took >= SOON));
         let to = address.to_string();
-        let link = Link::connect_beside(&to, &client, Expect::Key(server.public()), SOON, (ready, &mut meets)).unwrap();
+        let beside = Beside { ready, met: &mut meets, start: Start::Plain };
+        let link = Link::connect_beside(&to, &client, Expect::Key(server.public()), SOON, beside).unwrap();
         accepted.join().unwrap().unwrap();
         assert_eq!(link.local_addr() == Some(own), !is_dead);
         assert_eq!(met[0], (address, true), "it counts as long as it was waited for");

@@ -47,7 +47,7 @@ use crate::job::rails::{self, Arrival, Carrier};
 use crate::job::receipt::retention::{Keep, Turns};
 use crate::job::registry::Registry;
 use crate::job::sweep;
-use crate::link::{failure_of, reachable};
+use crate::link::{Hellos, failure_of, reachable};
 use crate::listener::{Listener, Next, Proving, Rail};
 use crate::report::history::History;
 use crate::request::Ports;
@@ -131,6 +131,8 @@ pub struct Daemon {
     pub stop: Event,
     /// There is a UDP port for datagram rails.
     pub takes_datagrams: bool,
+    /// Sessions that begin in datagrams to it.
+    hellos: Arc<Hellos>,
     /// Where running jobs are shown.
     pub registry: Arc<Registry>,
     /// Where they have their lines once they ended.
@@ -294,6 +296,10 @@ impl demultiplexer::Jobs for Daemon {
         job.packets.get(&greeting.rail).map(|&confirmed| (guest, Standing::Known(confirmed)))
     }
 
+    fn hello(&self, datagram: &[u8], from: std::net::SocketAddr) -> Option<Vec<Vec<u8>>> {
+        self.hellos.on_datagram(datagram, from)
+    }
+
     fn find(&self, begins: [u8; 4], rail: u16) -> Vec<([u8; 16], demultiplexer::Guest, u32)> {
         let all = self.waiting();
         let named = all.iter().filter(|(name, _)| name.starts_with(&begins));
@@ -439,6 +445,7 @@ impl Bound {
             tickets: Tickets::new(),
             stop,
             takes_datagrams: demultiplexer.is_ok(),
+            hellos: listener.hellos(),
             running: AtomicUsize::new(0),
             ended: AtomicUsize::new(0),
             picked_bytes: AtomicUsize::new(0),

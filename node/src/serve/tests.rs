@@ -117,6 +117,7 @@ fn host(words: &[&str]) -> Host {
         picked_bytes: AtomicUsize::new(0),
         draining: AtomicBool::new(false),
         stop: Event::new().unwrap(),
+        hellos: listener.hellos(),
         takes_datagrams: false,
         registry: Arc::default(),
         failed_disks: Default::default(),
