@@ -29,6 +29,7 @@ use proto::session::nic_speeds;
 use proto::session::replan::Offers;
 use proto::session::transport::forecast::Storage;
 use proto::wire::control::{Compare, Direction, Frame, Open, Place};
+use proto::wire::chunk::CHUNK_BYTES_MIN;
 use proto::wire::request::Transport;
 use sys::event::Event;
 
@@ -51,12 +52,16 @@ use crate::job::udp::packet_train::{START_PACKETS, TRAIN_PACKETS};
 use crate::job::udp::{self, Peer};
 use crate::link::{Beside, Connected, Expect, Link, LinkError, Start, connect_retry};
 use crate::probe::{self, Known};
+use crate::request::JobRequest;
 use text::exit::{Exit, Failure};
 
 /// A connection and its handshake may take so long.
 const CONNECT: Duration = Duration::from_secs(15);
 /// All that a job of so many bytes sends fits into the first flight of a datagram rail: `START_PACKETS` of the shortest packets, headers aside.
 const TINY_BYTES: u64 = START_PACKETS as u64 * 1024;
+/// What is no more than a chunk is read, sealed and sent by one worker over one rail: another of each would be made and ended for nothing.
+const ONE_WORKER_BYTES: u64 = CHUNK_BYTES_MIN as u64;
+const ONE_WORKER: &str = "all of the job is one chunk";
 /// Said where the other end does less than was asked.
 const UNCOMPARED: &str =
     "nothing is compared: the other end may only be written to, so files of another size or time are sent whole";
@@ -72,6 +77,11 @@ static NEXT_JOB: AtomicU32 = AtomicU32::new(1);
 #[must_use]
 pub fn next_job() -> u32 {
     NEXT_JOB.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Did nobody say how many workers or rails there are to be?
+fn is_unasked(request: &JobRequest) -> bool {
+    request.workers.is_none() && request.streams.is_none() && request.chunk_bytes.is_none()
 }
 
 /// A daemon's address, resolved into what a connection needs.
@@ -563,8 +573,13 @@ fn ask(
         greeting::pick(&mut link, copy.choice.picks.as_deref())?;
     }
     let frames = ahead.as_mut().map_or(Vec::new(), |ahead| ahead.frames().to_vec());
+    let bytes = ahead.and_then(|ahead| ahead.bytes());
     // The first flight of a rail holds it: there is no rate to be found out.
-    let is_tiny = ahead.and_then(|ahead| ahead.bytes()).is_some_and(|bytes| bytes <= TINY_BYTES);
+    let is_tiny = bytes.is_some_and(|bytes| bytes <= TINY_BYTES);
+    let is_one_worker = bytes.is_some_and(|bytes| bytes <= ONE_WORKER_BYTES) && is_unasked(copy.request);
+    if is_one_worker {
+        open.offer.cores = 1;
+    }
     open.ahead = u8::try_from(frames.len()).unwrap_or(u8::MAX);
     greeting::open(&mut link, open.clone(), &frames)?;
     let first = first.filter(|it: &AheadStream| Some(it.to()) == link.peer_addr());
@@ -572,6 +587,9 @@ fn ask(
     let early = greet_early(copy, &mut link, &open, is_tiny);
     let agreed = greeting::agree(&mut link, &open);
     let mut agreed = agreed.inspect_err(|failure| copy.before.on_no_plan(&link, failure))?;
+    if is_one_worker {
+        agreed.choices.push(Choice { what: "workers here", value: "1".to_owned(), reason: ONE_WORKER.to_owned() });
+    }
     early.iter().for_each(Early::on_agreed);
     link.on_job_known();
     copy.again.is_on(open.job);

@@ -42,13 +42,15 @@ const SWEPT: Duration = Duration::from_secs(600);
 
 /// Sweeps beside the job. `keep`: a daemon's own word about receipts; `always`: a daemon, which starts rarely.
 pub fn begin(home: &Home, keep: Option<Keep>, always: bool) {
+    // Most commands make none, and need no thread for it.
+    if !always && !claim(home) {
+        return;
+    }
     let home = home.clone();
     // Without a thread the next start does it.
-    let _ = std::thread::Builder::new().name("sweep".into()).spawn(move || {
-        if always || claim(&home) {
-            sweep(&home, keep, &std::env::temp_dir(), SystemTime::now());
-        }
-    });
+    let _ = std::thread::Builder::new()
+        .name("sweep".into())
+        .spawn(move || sweep(&home, keep, &std::env::temp_dir(), SystemTime::now()));
 }
 
 /// Is it time again? Who is told so is the one to do it.
