@@ -14,8 +14,8 @@ use node::identity::ticket::Uses;
 use node::identity::{Home, Identity};
 use node::link::Hellos;
 use node::request::JobRequest;
-use node::serve::settings::Settings;
 use node::serve::handed::Handed;
+use node::serve::settings::Settings;
 use node::serve::{Bound, Log};
 use text::exit::Exit;
 

@@ -28,8 +28,8 @@ use proto::negotiate::{Choice, Driver, Pace, StorageLook};
 use proto::session::nic_speeds;
 use proto::session::replan::Offers;
 use proto::session::transport::forecast::Storage;
-use proto::wire::control::{Compare, Direction, Frame, Open, Place};
 use proto::wire::chunk::CHUNK_BYTES_MIN;
+use proto::wire::control::{Compare, Direction, Frame, Open, Place};
 use proto::wire::request::Transport;
 use sys::event::Event;
 

@@ -62,8 +62,7 @@ impl Hellos {
     /// For the port of who has this key.
     #[must_use]
     pub fn of(id: Arc<Identity>) -> Hellos {
-        let inside =
-            Inside { partial: Vec::new(), answered: HashMap::new(), budget: BUDGET, at: Instant::now() };
+        let inside = Inside { partial: Vec::new(), answered: HashMap::new(), budget: BUDGET, at: Instant::now() };
         Hellos { key: asking_key(&id.public()), id, inside: Mutex::new(inside) }
     }
 
@@ -100,8 +99,7 @@ impl Hellos {
             connection.write_tls(&mut flight).ok()?;
         }
         let since = Instant::now();
-        let answered =
-            Answered { hello: hello.to_vec(), connection: Some(connection), flight: flight.clone(), since };
+        let answered = Answered { hello: hello.to_vec(), connection: Some(connection), flight: flight.clone(), since };
         self.inside().answered.insert(name_of(hello), answered);
         Some(flight)
     }

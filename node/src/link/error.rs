@@ -151,7 +151,9 @@ impl LinkError {
             | LinkError::PeerChanged { host_port, .. }
             | LinkError::PeerWrong { host_port, .. }
             | LinkError::PeerRevoked { host_port, .. } => format!("trust {host_port}"),
-            LinkError::Cut | LinkError::Elsewhere | LinkError::Closed | LinkError::Breach(_) => "go on with the peer".to_owned(),
+            LinkError::Cut | LinkError::Elsewhere | LinkError::Closed | LinkError::Breach(_) => {
+                "go on with the peer".to_owned()
+            }
             LinkError::Identity(_) => "use the key folder".to_owned(),
         }
     }

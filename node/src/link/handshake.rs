@@ -344,7 +344,8 @@ mod tests {
     fn an_address_that_answers_nothing_ends_with_the_deadline() {
         let (_listener, _held, address) = full();
         let mut dialling = Dialling::of(&address.to_string(), false).expect("an address");
-        let error = dialling.next(&Deadline::after(Duration::from_millis(600)), &mut |_| ()).expect_err("nobody answers");
+        let error =
+            dialling.next(&Deadline::after(Duration::from_millis(600)), &mut |_| ()).expect_err("nobody answers");
         assert!(matches!(error, LinkError::Connect { .. } | LinkError::Timeout { .. }), "{error}");
     }
 }

@@ -41,11 +41,11 @@ use proto::FRAME_BYTES_MAX;
 use proto::error::Breach;
 use rustls::Connection;
 
-use datagrams::Datagrams;
 pub use answered::Hellos;
-pub use datagrams::{DatagramKeys, SessionGreeting};
 use connecting::SILENT;
 pub use connecting::{Beside, Connected, Expect, Ready, Start};
+use datagrams::Datagrams;
+pub use datagrams::{DatagramKeys, SessionGreeting};
 use handshake::{Deadline, handshake, step};
 pub use handshake::{SMALL_SEGMENT, bound_segments};
 use hello::{Asked, Repeat};

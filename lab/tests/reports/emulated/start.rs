@@ -18,10 +18,10 @@ const TRIES: usize = 3;
 
 /// Options, bytes, and the round trips that it may take: a third of one more than it takes.
 const JOBS: [(&[&str], u64, f64); 4] = [
-    (&["--transport", "tcp"], 1 << 10, 4.35),
-    (&["--transport", "udp"], 1 << 10, 4.35),
-    (&["--transport", "auto"], 1 << 10, 4.35),
-    (&["--transport", "udp"], 1 << 20, 5.4),
+    (&["--transport", "tcp"], 1 << 10, 3.35),
+    (&["--transport", "udp"], 1 << 10, 3.35),
+    (&["--transport", "auto"], 1 << 10, 3.35),
+    (&["--transport", "udp"], 1 << 20, 4.35),
 ];
 
 pub(crate) fn a_command_takes_no_round_trip_more(world: &mut World) -> Result<(), Skip> {
