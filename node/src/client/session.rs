@@ -479,6 +479,8 @@ struct Session {
     begun: Begun,
     /// What was said ahead of the plan, and counts.
     ahead: Option<Ahead>,
+    /// All of the job is one chunk: no other path is looked for.
+    is_one_chunk: bool,
 }
 
 /// A connection for the first rail is made beside the session's own where rails are streams; not over a path so short that it saves nothing.
@@ -576,8 +578,8 @@ fn ask(
     let bytes = ahead.and_then(|ahead| ahead.bytes());
     // The first flight of a rail holds it: there is no rate to be found out.
     let is_tiny = bytes.is_some_and(|bytes| bytes <= TINY_BYTES);
-    let is_one_worker = bytes.is_some_and(|bytes| bytes <= ONE_WORKER_BYTES) && is_unasked(copy.request);
-    if is_one_worker {
+    let is_one_chunk = bytes.is_some_and(|bytes| bytes <= ONE_WORKER_BYTES) && is_unasked(copy.request);
+    if is_one_chunk {
         open.offer.cores = 1;
     }
     open.ahead = u8::try_from(frames.len()).unwrap_or(u8::MAX);
@@ -587,7 +589,7 @@ fn ask(
     let early = greet_early(copy, &mut link, &open, is_tiny);
     let agreed = greeting::agree(&mut link, &open);
     let mut agreed = agreed.inspect_err(|failure| copy.before.on_no_plan(&link, failure))?;
-    if is_one_worker {
+    if is_one_chunk {
         agreed.choices.push(Choice { what: "workers here", value: "1".to_owned(), reason: ONE_WORKER.to_owned() });
     }
     early.iter().for_each(Early::on_agreed);
@@ -609,7 +611,16 @@ fn ask(
         known
     });
     let addr = link.peer_addr().expect("a pair is not dialled");
-    Ok(Session { link, open, agreed, addr, known, begun: Begun { packets: early, stream: first }, ahead: None })
+    Ok(Session {
+        link,
+        open,
+        agreed,
+        addr,
+        known,
+        begun: Begun { packets: early, stream: first },
+        ahead: None,
+        is_one_chunk,
+    })
 }
 
 impl Session {
@@ -625,7 +636,8 @@ impl Session {
         if copy.request.paths.is_empty() {
             let packet_bytes = udp::packet_bytes_of(self.link.as_fd(), self.addr.ip());
             let named = Peer { addr: self.addr, from: None, packet_bytes, train: 0, rtt: self.known_of_path().0 };
-            return Ok(vec![self.way_round(copy, secret, events).unwrap_or(named)]);
+            let other = if self.is_one_chunk { None } else { self.way_round(copy, secret, events) };
+            return Ok(vec![other.unwrap_or(named)]);
         }
         for path in &copy.request.paths {
             self.prove(copy, path.remote)?;

@@ -5,15 +5,21 @@
 //! Invariants: a limit that cannot be read is no limit. Absent on purpose: cpusets, which the affinity shows already.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// Where the groups are seen; a process may get into another group, but these mounts stay. Read once: the kernel writes the whole table anew for
+/// each look, and a copy of 1 KB looked eight times.
+static MOUNTS: OnceLock<String> = OnceLock::new();
 
 /// Cores' worth of processor time, like 1.5; `None`: no limit.
 pub(super) fn cpu_quota() -> Option<f64> {
-    let v2 = groups("").into_iter().filter_map(|group| {
+    let own = own_groups();
+    let v2 = groups(&own, "").into_iter().filter_map(|group| {
         let text = std::fs::read_to_string(group.join("cpu.max")).ok()?;
         let mut words = text.split_whitespace();
         ratio(words.next()?, words.next()?)
     });
-    let v1 = groups("cpu").into_iter().filter_map(|group| {
+    let v1 = groups(&own, "cpu").into_iter().filter_map(|group| {
         let quota = std::fs::read_to_string(group.join("cpu.cfs_quota_us")).ok()?;
         let period = std::fs::read_to_string(group.join("cpu.cfs_period_us")).ok()?;
         ratio(quota.trim(), period.trim())
@@ -24,8 +30,9 @@ pub(super) fn cpu_quota() -> Option<f64> {
 /// Bytes; `None`: no limit.
 pub(super) fn memory_limit() -> Option<u64> {
     let read = |path: PathBuf| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    let v2 = groups("").into_iter().filter_map(|group| read(group.join("memory.max")));
-    let v1 = groups("memory").into_iter().filter_map(|group| read(group.join("memory.limit_in_bytes")));
+    let own = own_groups();
+    let v2 = groups(&own, "").into_iter().filter_map(|group| read(group.join("memory.max")));
+    let v1 = groups(&own, "memory").into_iter().filter_map(|group| read(group.join("memory.limit_in_bytes")));
     // Version 1 says "no limit" as the largest multiple of a page.
     v2.chain(v1).filter(|bytes| *bytes < 1 << 62).min()
 }
@@ -36,11 +43,15 @@ fn ratio(quota: &str, period: &str) -> Option<f64> {
     (quota > 0.0 && period > 0.0).then_some(quota / period)
 }
 
+/// The groups that the process is in now.
+fn own_groups() -> String {
+    std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default()
+}
+
 /// Folders of the process's group for one controller (empty: version 2) and of all groups above it.
-fn groups(controller: &str) -> Vec<PathBuf> {
-    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let (Some(group), Some((mount, root))) = (group_of(&own, controller), mount_of(&mounts, controller)) else {
+fn groups(own: &str, controller: &str) -> Vec<PathBuf> {
+    let mounts = MOUNTS.get_or_init(|| std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
+    let (Some(group), Some((mount, root))) = (group_of(own, controller), mount_of(mounts, controller)) else {
         return Vec::new();
     };
     // In a container the mount may show only a part of the tree, and the process's path may begin above it.
