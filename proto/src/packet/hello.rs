@@ -34,11 +34,11 @@ pub const HELLO_PART_BYTES: usize = HELLO_DATAGRAM_BYTES - FIXED_BYTES;
 pub struct HelloPart<'a> {
     /// Said by the end that opens the session.
     pub is_initiators: bool,
-    /// Which.
+    /// Its place in the flight, from 0.
     pub part: u8,
-    /// Of so many.
+    /// How many parts the flight has.
     pub parts: u8,
-    /// Of the whole flight.
+    /// Names the flight that it is of.
     pub name: [u8; 16],
     /// Not empty.
     pub bytes: &'a [u8],
