@@ -35,7 +35,7 @@ use world::{Skip, World};
 /// One scenario: hosts of its own → checks, in the order in which things happen.
 type Scenario = fn(&mut World) -> Result<(), Skip>;
 
-const SCENARIOS: [(&str, Scenario); 61] = [
+const SCENARIOS: [(&str, Scenario); 62] = [
     ("hosts: ends", hosts::hosts_end_with_whoever_asked_for_them),
     ("facts: host show", facts::host_show_tells_what_sys_tells),
     ("books: pushed", books::both_ends_sum_to_their_wall_time_when_pushed),
@@ -66,6 +66,7 @@ const SCENARIOS: [(&str, Scenario); 61] = [
     ("moves: last words", moves::last_words_arrive_over_a_path_that_loses),
     ("blackhole: from the start", blackhole::a_path_that_swallows_from_the_start_is_named_with_the_remedy),
     ("blackhole: in mid-job", blackhole::a_path_that_begins_to_swallow_is_named_too),
+    ("blackhole: last words", blackhole::a_path_that_swallows_the_last_words_is_left),
     ("policer: not flooded", policer::a_policer_is_not_flooded),
     ("start: round trips", start::a_command_takes_no_round_trip_more),
     ("wan: grid", wan::a_tiny_grid_says_what_was_and_what_was_not),

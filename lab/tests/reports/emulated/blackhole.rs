@@ -83,3 +83,26 @@ pub(crate) fn a_path_that_begins_to_swallow_is_named_too(world: &mut World) -> R
     }
     Ok(())
 }
+
+/// All data has come, and what says so is on its way: a way back so slow that it is on its way for seconds. The peer is heard all the time.
+pub(crate) fn a_path_that_swallows_the_last_words_is_left(world: &mut World) -> Result<(), Skip> {
+    let words = "the last words are swallowed";
+    world.many_files("src/tree", 1_000);
+    let files = std::fs::read_dir(world.at("src/tree/0000")).expect("just made");
+    let bytes: u64 = files.filter_map(|it| it.ok()?.metadata().ok()).map(|it| it.len()).sum();
+    let copied = Command::new("cp").args(["-a", &world.word("src/tree"), &world.word("dst/far")]).status();
+    assert!(copied.is_ok_and(|it| it.success()), "cp");
+    let mut link = Emulated::make("rate=10Mbit rtt=10ms ab.rate=64kbit ab.queue=8KiB")?;
+    let daemon = link.serve(world);
+    let (from, to) = (format!("{}tree", daemon.url), format!("{}/", world.word("back")));
+    let job = link.cp(world, &["-v", "--transport", "tcp", &from, &to]);
+    let has_come = until(Duration::from_secs(30), || shown(world, Side::A, "bytes_done") == bytes);
+    world.holds(&format!("{words}: all data has come, and the job goes on"), has_come, &job.out());
+    link.set("blackhole=1400");
+    let run = job.end_within(LIMIT);
+    world.ends(&run, 0, &format!("{words}: it ends well ({:.1} s)", run.number("seconds")));
+    world.same_tree("src/tree", "back/tree", &format!("{words}: equal"));
+    let notes = run.notes(&["path MTU black hole to ", " any more"]);
+    world.is(notes, 1, &format!("{words}: it is said, with the remedy"));
+    Ok(())
+}

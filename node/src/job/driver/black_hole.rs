@@ -27,15 +27,18 @@ fn stream(info: &TcpInfo, sends: bool) -> Stream {
 }
 
 impl JobDriver<'_, '_> {
-    /// Once per iteration: does a stream stand still although the peer is there?
+    /// Once per iteration: does a stream stand still although the peer is there? The session's also when all data has come: a receiver that has
+    /// signed has what says so on its way yet.
     pub(super) fn watch_black_hole(&mut self) {
-        if !self.is_open() || !self.black_hole.is_due(self.now) {
+        if self.closing.is_over() || !self.black_hole.is_due(self.now) {
             return;
         }
         let sends = matches!(self.job.way, Way::Send(_));
         let asks = self.job.rails.dials() && !self.is_between();
         let session = asks.then(|| sys::sock::tcp_info(self.job.link.as_fd()).ok()).flatten();
-        let carrying = self.carriers.iter().filter(|(_, it)| it.meter.is_none());
+        // Nothing is wanted of rails any more then.
+        let is_open = self.is_open();
+        let carrying = self.carriers.iter().filter(|(_, it)| is_open && it.meter.is_none());
         let carrying = carrying.filter(|(rail, _)| !self.paths.is_resting(**rail));
         let rails = carrying.filter_map(|(&rail, it)| {
             let info = sys::sock::tcp_info(&*it.socket.upgrade()?).ok()?;
