@@ -1,7 +1,7 @@
 //! A job whose session begins in datagrams, before its connection is there: to a daemon that bears them out, and to one that does not.
 //!
 //! In: a daemon over a port whose connections take 50 ms, and whoever answers its datagrams. Out: whether the file is there.
-//! Absent on purpose: the handshake itself (node/src/link/hello_tests.rs), round trips (lab/tests/reports/emulated/start.rs).
+//! Absent on purpose: the handshake itself (node/src/link/hello/tests.rs), round trips (lab/tests/reports/emulated/start.rs).
 
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;

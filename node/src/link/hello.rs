@@ -8,6 +8,8 @@
 //! Absent on purpose: early data and resumption (docs/design/035-start.md); what the acceptor keeps (answered.rs).
 //! Source: docs/protocol.md section 3, *The first flight in datagrams*.
 
+mod answered; // greetings that came so, at the acceptor
+
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -22,6 +24,8 @@ use super::handshake::Deadline;
 use super::tls::{self, ServerCheck};
 use super::{LinkError, READ_BYTES, Step};
 use crate::identity::{Identity, PublicKey};
+
+pub use answered::Hellos;
 
 /// The end of each datagram.
 const MAC_BYTES: usize = 16;
@@ -316,5 +320,4 @@ impl Repeat {
 }
 
 #[cfg(test)]
-#[path = "hello_tests.rs"]
 mod tests;

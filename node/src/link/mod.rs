@@ -24,7 +24,6 @@ pub mod congestion; // TCP's congestion control, from the first packet on
 mod connecting; // to whoever proves the key that is expected
 mod handshake; // connecting and the handshake, under one deadline
 mod hello; // its first flight in datagrams, while there is no connection yet
-mod answered; // greetings that came so, at the acceptor
 mod tls; // who proves what to whom
 
 use std::collections::VecDeque;
@@ -41,13 +40,13 @@ use proto::FRAME_BYTES_MAX;
 use proto::error::Breach;
 use rustls::Connection;
 
-pub use answered::Hellos;
 use connecting::SILENT;
 pub use connecting::{Beside, Connected, Expect, Ready, Start};
 use datagrams::Datagrams;
 pub use datagrams::{DatagramKeys, SessionGreeting};
 use handshake::{Deadline, handshake, step};
 pub use handshake::{SMALL_SEGMENT, bound_segments};
+pub use hello::Hellos;
 use hello::{Asked, Repeat};
 use retransmit::RetransmitBuffer;
 

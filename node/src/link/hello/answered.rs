@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use rustls::ServerConnection;
 
-use super::hello::{Collected, answer_key, asking_key, datagrams, name_of, opened};
 use super::tls;
+use super::{Collected, answer_key, asking_key, datagrams, name_of, opened};
 use crate::identity::Identity;
 
 /// Greetings answered with a key exchange: so many at once, and a second. At 0.3 ms each this is a hundredth of a core, whoever asks.
@@ -112,7 +112,7 @@ impl Hellos {
     }
 
     /// The state that has answered this greeting in datagrams, and what it said: once.
-    pub(super) fn take(&self, hello: &[u8]) -> Option<(ServerConnection, Vec<u8>)> {
+    pub(in crate::link) fn take(&self, hello: &[u8]) -> Option<(ServerConnection, Vec<u8>)> {
         let mut inside = self.inside();
         inside.forget(Instant::now());
         let answered = inside.answered.get_mut(&name_of(hello)).filter(|it| it.hello == hello)?;
