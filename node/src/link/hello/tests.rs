@@ -111,6 +111,58 @@ fn a_handshake_that_was_answered_in_datagrams_waits_for_nothing_over_its_connect
 }
 
 #[test]
+fn a_session_that_began_in_datagrams_goes_on_over_other_connections() {
+    // The first connection is one that brings nothing back, or as any other.
+    for is_deaf in [true, false] {
+        let (host, client) = (host(), Identity::ephemeral().unwrap());
+        let ahead = host.asked_by(&client);
+        host.answer(|datagram, from| host.hellos.on_datagram(datagram, from));
+        let mut near = shake(ahead).unwrap();
+        // Only one way is carried on, to a connection that the host takes in its place.
+        let between = is_deaf.then(|| {
+            let (mut here, mut there) = (host.tcp.accept().unwrap().0, TcpStream::connect(host.at).unwrap());
+            thread::spawn(move || io::copy(&mut here, &mut there).map(|_| there))
+        });
+        let mut far = host.accept(&host.hellos).unwrap();
+        assert!(!near.is_confirmed());
+        near.keep();
+        far.keep();
+        let (mut sent, mut came) = (0_u32, [Vec::new(), Vec::new()]);
+        for round in 0..4 {
+            for _ in 0..20 {
+                let frame = [&sent.to_le_bytes()[..], &vec![7; (sent as usize * 911) % 3_000]].concat();
+                near.send(&frame);
+                far.send(&frame);
+                sent += 1;
+            }
+            for _ in 0..=round {
+                far.turn(&mut came[1]).unwrap();
+                near.turn(&mut came[0]).unwrap();
+            }
+            let counts = [near.drain().unwrap(), far.drain().unwrap()];
+            assert_eq!(near.is_confirmed(), !is_deaf || round > 0);
+            let one = TcpStream::connect(host.at).unwrap();
+            near.carry_on(one, counts[1], true).unwrap();
+            far.carry_on(host.tcp.accept().unwrap().0, counts[0], false).unwrap();
+            assert!(near.is_confirmed(), "what the old connection had still to bring of it is not awaited");
+        }
+        let until = Instant::now() + SOON;
+        while came.iter().any(|came| came.len() < sent as usize) {
+            assert!(Instant::now() < until, "it takes too long");
+            far.turn(&mut came[1]).unwrap();
+            near.turn(&mut came[0]).unwrap();
+        }
+        let numbers: Vec<u32> = (0..sent).collect();
+        for came in came {
+            let got: Vec<u32> = came.iter().map(|it| u32::from_le_bytes(*it.first_chunk().unwrap())).collect();
+            assert_eq!(got, numbers, "{is_deaf}");
+        }
+        // It ended with the connection that was left.
+        between.into_iter().for_each(|it| drop(it.join()));
+    }
+}
+
+#[test]
 fn a_handshake_whose_datagrams_are_lost_goes_over_its_connection() {
     let (host, client) = (host(), Identity::ephemeral().unwrap());
     for is_answered_late in [false, true] {
