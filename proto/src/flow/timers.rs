@@ -12,9 +12,6 @@ const MS: u64 = 1_000_000;
 const TELL_FIRST_NS: u64 = MS;
 /// Keep-alives are a quarter of the round trip apart within these bounds, ns: after an outage the path's return is seen that soon.
 const TELL_NS: (u64, u64) = (2 * MS, 200 * MS);
-/// ... and at least this part of the silence so far: a receiver that stands still for a second on a path of microseconds finds some two hundred,
-/// not a thousand, and the path's return is seen later by no more than that part of the outage.
-const TELL_PART: u64 = 64;
 /// Shortest silence that is reported to the engine, ns: four times the longest distance of feedbacks (50 ms, `receiver::INTERVAL_NS`).
 const QUIET_NS_MIN: u64 = 200 * MS;
 /// ... and before the first feedback, ns: one and a half times the longest round trip that is served (2 s).
@@ -131,8 +128,6 @@ impl Timers {
 
     fn tell_gap_ns(&self) -> u64 {
         let gap = (self.rtt_ns / 4).clamp(TELL_NS.0, TELL_NS.1);
-        let silent = self.sent_ns.saturating_sub(self.heard_ns);
-        let gap = gap.max((silent / TELL_PART).min(TELL_NS.1));
         if self.rtt_ns == 0 { 50 * MS } else { gap.min(TELL_FIRST_NS << self.tells.min(10)) }
     }
 
