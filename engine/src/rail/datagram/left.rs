@@ -3,7 +3,7 @@
 //! For: a receiver that does nothing for a while looks like an address that changed; all that was sent to it meanwhile waits in the socket that
 //! it leaves, and what left before the other end moved still comes there.
 //! In and out: sockets that are left in; the one to be read next out.
-//! Invariants: a socket is read to its end in each go, and is gone two seconds after it was left; the other end decides how often it moves, so
+//! Invariants: a socket is read to its end in each go, and closed in the first one two seconds after it was left; the other end decides how often it moves, so
 //! there is a bound.
 //! Absent on purpose: what is read (`Wire`), who decides to move (`proto::session::migration`).
 
