@@ -18,6 +18,7 @@ const BYTES: usize = (5 << 20) + 77;
 /// Longhaul's own codes.
 const WHOLE: i32 = 0;
 const DENIED: i32 = 21;
+const TWICE: i32 = 3;
 const BUG: i32 = 70;
 /// `nobody` of every distribution.
 const NOBODY: u32 = 65534;
@@ -102,6 +103,43 @@ fn a_file_of_a_joined_folder_is_read_where_it_stands() {
             assert!(is_same(&from.join(name), &to.join(name)), "{digest} {name}: {}", words(&done));
         }
     }
+}
+
+/// `/mnt/disk0 /mnt/disk1`, as `/mnt/disk{0,1}` is expanded, and folders of other names at other places.
+#[test]
+fn folders_of_several_names_are_joined_each_by_its_own() {
+    for (name, one, two) in [("beside", "disk0", "disk1"), ("apart", "here/one", "there/two")] {
+        let world = World::new(name);
+        let (one, two, to) = (world.at(one), world.at(two), world.at("to"));
+        plant(&one.join("sub"), &["a", "b"]);
+        plant(&two.join("sub"), &["c"]);
+        plant(&two, &["d"]);
+        let done = world.cp(&[&one, &two, &to], &["--join"], None);
+        assert_eq!(done.status.code(), Some(WHOLE), "{name}: {}", words(&done));
+        for (from, file) in [(&one, "sub/a"), (&one, "sub/b"), (&two, "sub/c"), (&two, "d")] {
+            assert!(is_same(&from.join(file), &to.join(file)), "{name} {file}: {}", words(&done));
+        }
+        // A name that stands twice is a fault there, too.
+        plant(&one, &["d"]);
+        let done = world.cp(&[&one, &two, &world.at("again")], &["--join"], None);
+        assert_eq!(done.status.code(), Some(TWICE), "{name}: {}", words(&done));
+        assert!(words(&done).contains("the same name stands on more than one volume"), "{}", words(&done));
+    }
+}
+
+#[test]
+fn a_file_that_is_named_on_two_volumes_is_a_fault_and_no_choice() {
+    let world = World::new("twice");
+    let (one, two) = (world.at("one"), world.at("two"));
+    plant(&one, &["a", "b"]);
+    plant(&two, &["a"]);
+    let done = world.cp(&[&one.join("a"), &two.join("a"), &world.at("same")], &["--join"], None);
+    assert_eq!(done.status.code(), Some(TWICE), "{}", words(&done));
+    assert!(words(&done).contains("the same name stands on more than one volume"), "{}", words(&done));
+    let done = world.cp(&[&one.join("b"), &two.join("a"), &world.at("other")], &["--join"], None);
+    assert_eq!(done.status.code(), Some(TWICE), "{}", words(&done));
+    assert!(words(&done).contains("only folders are joined under several names"), "{}", words(&done));
+    assert!(!world.at("other").exists(), "neither is taken for the other");
 }
 
 /// Two folders, a file of which nobody may read.

@@ -267,9 +267,30 @@ impl Scan {
     /// What the user named: a folder on all volumes, or a file on one.
     fn look_root(&mut self, top: &[u8], roots: &[(u16, Root)], batch: &mut Batch) {
         let Some((_, first)) = roots.first() else { return };
-        let dirs: Vec<(u16, Dir)> = roots.iter().map(|(volume, root)| (*volume, root.parent.clone())).collect();
         let taken = self.picks.as_ref().map(|picks| picks.all());
-        self.look_somewhere(&dirs, &first.name, top.into(), taken, batch);
+        if roots.iter().all(|(_, root)| root.name == first.name) {
+            let dirs: Vec<(u16, Dir)> = roots.iter().map(|(volume, root)| (*volume, root.parent.clone())).collect();
+            self.look_somewhere(&dirs, &first.name, top.into(), taken, batch);
+            return;
+        }
+        // Folders that have a name each are one folder under another: each is opened by its own, and no name is looked for on another's volume.
+        let mut dirs = Vec::new();
+        for (volume, Root { parent, name }) in roots {
+            match if name.is_empty() { Ok(parent.clone()) } else { parent.open_dir(name) } {
+                Ok(own) => dirs.push((*volume, own)),
+                // Of a volume that is not there the job has told already.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                    let said =
+                        format!("'{}' is no folder: only folders are joined under several names", name.escape_ascii());
+                    batch.faults.push((top.into(), io::Error::new(error.kind(), said)));
+                }
+                Err(error) => batch.faults.push((top.into(), error)),
+            }
+        }
+        if !dirs.is_empty() {
+            self.look_somewhere(&dirs, &[], top.into(), taken, batch);
+        }
     }
 
     /// A name that somebody gave, and that may stand on any volume.
@@ -281,10 +302,15 @@ impl Scan {
         taken: Option<Taken>,
         batch: &mut Batch,
     ) {
-        let stands = |dir: &Dir| dirs.len() == 1 || name.is_empty() || dir.stat(name).is_ok();
+        let may_differ = dirs.len() > 1 && !name.is_empty();
+        let mut others = dirs.iter().filter(|(_, dir)| !may_differ || dir.stat(name).is_ok());
         // Nowhere: the fault is told of the first.
-        let volume = dirs.iter().find(|(_, dir)| stands(dir)).map_or(dirs[0].0, |(volume, _)| *volume);
-        self.look(Place { volume, dirs, name, is_first: true }, path, taken, batch);
+        let volume = others.next().map_or(dirs[0].0, |(volume, _)| *volume);
+        let others: Vec<u16> = if may_differ { others.map(|(volume, _)| *volume).collect() } else { Vec::new() };
+        self.look(Place { volume, dirs, name, is_first: true }, path.clone(), taken, batch);
+        for volume in others {
+            self.look(Place { volume, dirs, name, is_first: false }, path.clone(), None, batch);
+        }
     }
 
     /// Looks at one name. `taken`: what of it is taken, if it is a folder; `None`: all.
