@@ -9,6 +9,7 @@
 //! with a token made of its address and remembered by nobody: only who says the token under the job's key leaves anything here.
 //! Absent on purpose: who may greet (serve), what begins a session (link), packets (engine). A connected socket gets its packets from the kernel, so this one sees none.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -21,7 +22,7 @@ use proto::wire::chunk::{GREETING_BYTES, Greeting};
 use sys::event::{Event, Interest};
 
 use crate::job::keys::JobSecret;
-use crate::job::rails::{Arrival, Carrier};
+use crate::job::rails::{Arrival, CONTROL, Carrier};
 use crate::job::udp::packet_train::{self, Tally};
 use crate::job::udp::{self, GREETING_BYTES_MIN, PACKET_BYTES_MAX, SETUP_BYTES, SetupKind, SetupMessage, Sizes};
 
@@ -35,6 +36,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const TRAINS_MAX: u8 = 3;
 /// Datagrams taken from one socket before the others get their turn.
 const TURN: usize = 64;
+/// Greetings of jobs that are not known, at most: one may have overtaken `Open`. Each is 64 bytes and an address.
+const EARLY_MAX: usize = 128;
+/// And so long: `Open` came with it, and whoever reads that has a thread to start.
+const EARLY: Duration = Duration::from_millis(250);
 
 /// The jobs whose rails may come. All is called on the port's thread and must not block.
 pub trait Jobs {
@@ -44,6 +49,8 @@ pub trait Jobs {
     fn find(&self, begins: [u8; 4], rail: u16) -> Vec<([u8; 16], Guest, u32)>;
     /// Hands a rail to its job.
     fn deliver(&self, job: &[u8; 16], arrival: Arrival) -> bool;
+    /// Signalled when a job more may be greeted for.
+    fn new_jobs(&self) -> &Event;
     /// A datagram that is none of these. `None`: it begins no session either; else what is answered.
     fn hello(&self, datagram: &[u8], from: SocketAddr) -> Option<Vec<Vec<u8>>>;
 }
@@ -64,6 +71,8 @@ pub struct Guest {
     pub secret: JobSecret,
     /// Where its session arrived: the rail answers from there if the kernel does not say where its greeting arrived.
     pub local: SocketAddr,
+    /// Where its session came from.
+    pub peer: IpAddr,
     /// The largest UDP payload that the path takes, as far as this end knows.
     pub packet_bytes: u16,
     /// Data goes from here to there.
@@ -105,6 +114,24 @@ struct Half {
     /// Trains that it may still ask for.
     trains_left: u8,
     since: Instant,
+}
+
+/// A greeting that may have overtaken its job.
+struct EarlyGreeting {
+    greeting: Greeting,
+    length: usize,
+    from: SocketAddr,
+    to: Option<IpAddr>,
+    since: Instant,
+}
+
+/// Who waits at the port.
+#[derive(Default)]
+struct Guests {
+    /// Greeted, and not confirmed.
+    halves: Vec<Half>,
+    /// Oldest first.
+    early: VecDeque<EarlyGreeting>,
 }
 
 /// The UDP port.
@@ -171,14 +198,18 @@ impl Demultiplexer {
 
     /// Serves until `over` is signalled.
     pub fn run(&self, jobs: &impl Jobs, counts: &Counts, over: &Event) {
-        let mut halves: Vec<Half> = Vec::new();
+        let mut guests = Guests::default();
         let mut bytes = vec![0; usize::from(PACKET_BYTES_MAX)];
         loop {
-            counts.waiting.store(halves.len() as u64, Ordering::Relaxed);
+            counts.waiting.store(guests.halves.len() as u64, Ordering::Relaxed);
             let ready = {
-                let mut fds = vec![(over.as_fd(), Interest::Read), (self.socket.as_fd(), Interest::Read)];
-                fds.extend(halves.iter().map(|half| (half.socket.as_fd(), Interest::Read)));
-                let pause = if halves.is_empty() { None } else { Some(Duration::from_secs(1)) };
+                let mut fds = vec![
+                    (over.as_fd(), Interest::Read),
+                    (self.socket.as_fd(), Interest::Read),
+                    (jobs.new_jobs().as_fd(), Interest::Read),
+                ];
+                fds.extend(guests.halves.iter().map(|half| (half.socket.as_fd(), Interest::Read)));
+                let pause = if guests.halves.is_empty() { None } else { Some(Duration::from_secs(1)) };
                 match sys::event::poll(&fds, pause) {
                     Ok(ready) => ready,
                     Err(_) => return,
@@ -188,25 +219,41 @@ impl Demultiplexer {
                 return;
             }
             let now = Instant::now();
-            let (mut waiting, mut up) = (Vec::with_capacity(halves.len()), Vec::new());
-            for (index, mut half) in halves.drain(..).enumerate() {
-                let speaks = ready.get(index + 2).is_some_and(|ready| ready.any());
+            let (mut waiting, mut up) = (Vec::with_capacity(guests.halves.len()), Vec::new());
+            for (index, mut half) in guests.halves.drain(..).enumerate() {
+                let speaks = ready.get(index + 3).is_some_and(|ready| ready.any());
                 match speaks.then(|| half.hear(&mut bytes)).flatten() {
                     Some(start) => up.push((half, start)),
                     None if now - half.since < PATIENCE => waiting.push(half),
                     None => {}
                 }
             }
-            halves = waiting;
-            up.into_iter().for_each(|(half, start)| arrive(&mut halves, half, start, jobs, counts));
+            guests.halves = waiting;
+            up.into_iter().for_each(|(half, start)| arrive(&mut guests.halves, half, start, jobs, counts));
+            if ready[2].any() {
+                jobs.new_jobs().drain();
+                self.hear_again(&mut guests, &mut bytes, jobs, counts);
+            }
             if ready[1].any() {
-                self.hear(&mut halves, &mut bytes, jobs, counts);
+                self.hear(&mut guests, &mut bytes, jobs, counts);
+            }
+        }
+    }
+
+    /// Greetings that came before their job was known.
+    fn hear_again(&self, guests: &mut Guests, bytes: &mut [u8], jobs: &impl Jobs, counts: &Counts) {
+        let now = Instant::now();
+        for early in std::mem::take(&mut guests.early).into_iter().filter(|it| now - it.since < EARLY) {
+            let EarlyGreeting { greeting, length, from, to, .. } = &early;
+            if !self.on_greeting(&mut guests.halves, (greeting, *length), (*from, *to), bytes, jobs, counts) {
+                guests.early.push_back(early);
             }
         }
     }
 
     /// Takes what came to the port itself: first greetings, repeated ones, and whatever strangers send.
-    fn hear(&self, halves: &mut Vec<Half>, bytes: &mut [u8], jobs: &impl Jobs, counts: &Counts) {
+    fn hear(&self, guests: &mut Guests, bytes: &mut [u8], jobs: &impl Jobs, counts: &Counts) {
+        let Guests { halves, early } = guests;
         for _ in 0..TURN {
             let come = match sys::udp::recv_burst(&self.socket, bytes) {
                 Ok(come) => come,
@@ -216,7 +263,17 @@ impl Demultiplexer {
             };
             let (length, Some(from)) = (come.bytes, come.from) else { continue };
             let is_welcome = match greeting_of(&bytes[..length]) {
-                Some(greeting) => self.on_greeting(halves, (&greeting, length), (from, come.to), bytes, jobs, counts),
+                Some(greeting) => {
+                    let is = self.on_greeting(halves, (&greeting, length), (from, come.to), bytes, jobs, counts);
+                    if !is {
+                        if early.len() == EARLY_MAX {
+                            early.pop_front();
+                        }
+                        let (to, since) = (come.to, Instant::now());
+                        early.push_back(EarlyGreeting { greeting, length, from, to, since });
+                    }
+                    is
+                }
                 None if bytes.first() == Some(&HELLO_KIND) => {
                     let answer = jobs.hello(&bytes[..length], from);
                     answer.iter().for_each(|answer| self.answer(answer, from, come.to));
@@ -291,9 +348,14 @@ impl Demultiplexer {
             answer[..SETUP_BYTES].copy_from_slice(&word.encode(&guest.secret));
             return length <= PACKET_BYTES_MAX && sys::udp::send_to(&self.socket, &answer, from).is_ok();
         }
+        // Words for the session's own peer, at its address: nobody else can be meant, so that they wait for no confirmation.
+        let is_peers = stays && rail == CONTROL && from.ip().to_canonical() == guest.peer.to_canonical();
         let Some(mut half) = self.half(guest, (job, rail), token, (from, to)) else { return false };
         let welcomed = half.welcome(greeting, length);
-        if stays {
+        if is_peers && welcomed {
+            let start = half.longest;
+            arrive(halves, half, start, jobs, counts);
+        } else if stays {
             halves.push(half);
         } else if let Some(start) = half.hear(bytes) {
             // It answered before the socket that said the welcome was closed.

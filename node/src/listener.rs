@@ -162,7 +162,7 @@ impl Listener {
         socket.set_nonblocking(true)?;
         crate::link::timers::set_first(&socket);
         crate::link::congestion::begin(&socket);
-        let (counts, awaited, hellos) = (Arc::default(), Event::new()?, Arc::new(Hellos::of(Arc::clone(&id))));
+        let (counts, awaited, hellos) = (Arc::default(), Event::new()?, Arc::new(Hellos::of(Arc::clone(&id))?));
         Ok(Listener { socket, id, counts, on_mistake: Box::new(|_, _| ()), pulse: None, awaited, hellos })
     }
 
@@ -237,7 +237,7 @@ impl Listener {
                 // Rooms that are taken keep their numbers.
                 accepting.next_room = u64::from(mistakes) << 32;
                 let turns = || loop {
-                    let ready = match accepting.wait(&socket, stop, &awaited) {
+                    let ready = match accepting.wait(&socket, stop, (&awaited, hellos.came())) {
                         Ok(ready) => ready,
                         Err(error) => break Err(error),
                     };
@@ -253,11 +253,17 @@ impl Listener {
                             accepting.after(number, rail(greeted));
                         }
                     }
+                    if is_readable(hellos.came()) {
+                        hellos.came().drain();
+                        let answered = accepting.answered();
+                        accepting.look(&answered, &is_known);
+                    }
                     // Who is here and speaks goes before who is new.
                     for (number, greeted) in accepting.look(&ready, &is_known) {
                         accepting.after(number, rail(greeted));
                     }
                     accepting.take_in(&socket);
+                    accepting.take_claimed(&hellos, &is_known);
                     accepting.answer((&id, &hellos), &is_known);
                     accepting.expire();
                     while let Some((mut link, room)) = accepting.next_for_a_room() {
@@ -375,10 +381,11 @@ impl<'counts> AcceptLoop<'counts> {
 
 impl AcceptLoop<'_> {
     /// Sleeps until somebody connects, speaks, leaves a room, or has to be shown out; who spoke.
-    fn wait(&self, socket: &TcpListener, stop: &Event, awaited: &Event) -> io::Result<Vec<u64>> {
+    fn wait(&self, socket: &TcpListener, stop: &Event, (awaited, came): (&Event, &Event)) -> io::Result<Vec<u64>> {
         let now = Instant::now();
         let mut fds = vec![
             PollFd::from_borrowed_fd(awaited.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(came.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.rooms.freed.as_fd(), PollFlags::IN),
         ];
@@ -478,6 +485,34 @@ impl AcceptLoop<'_> {
             Some((*number, self.on_heard(*number, stranger.hear(), is_known)?))
         };
         spoke.iter().filter_map(heard).collect()
+    }
+
+    /// Those whose handshake datagrams may bring on.
+    fn answered(&self) -> Vec<u64> {
+        let is_answered = |it: &Unauthenticated| matches!(it, Unauthenticated::Answered(..));
+        self.unauthenticated.iter().filter(|(_, it)| is_answered(it)).map(|(number, _)| *number).collect()
+    }
+
+    /// Connections that have brought nothing, of which datagrams have brought all that is asked of them.
+    fn take_claimed(&mut self, hellos: &Hellos, is_known: &impl Fn(&PublicKey) -> bool) {
+        if !hellos.has_claims() {
+            return;
+        }
+        let is_silent = |it: &Unauthenticated| matches!(it, Unauthenticated::Silent(..));
+        let silent: Vec<u64> =
+            self.unauthenticated.iter().filter(|(_, it)| is_silent(it)).map(|(number, _)| *number).collect();
+        for number in silent {
+            let Some(Unauthenticated::Silent(stream)) = self.unauthenticated.remove(&number) else { continue };
+            let heard = match Accepting::claimed(stream, hellos) {
+                Ok(Ok(accepting)) => Unauthenticated::Answered(Box::new(accepting)).hear(),
+                Ok(Err(stream)) => {
+                    self.unauthenticated.insert(number, Unauthenticated::Silent(stream));
+                    continue;
+                }
+                Err(_) => Heard::Gone,
+            };
+            let _ = self.on_heard(number, heard, is_known);
+        }
     }
 
     /// Greetings whose job was not there when they came.

@@ -54,7 +54,7 @@ fn copy(name: &str, is_its: bool) -> usize {
     let (tcp, udp, held, address) = port();
     let home = Home::at(&at("daemon")).expect("a home");
     let identity = Arc::new(Identity::load(&home).expect("a key"));
-    let (answered, elsewhere) = (Arc::new(AtomicUsize::new(0)), Hellos::of(identity));
+    let (answered, elsewhere) = (Arc::new(AtomicUsize::new(0)), Hellos::of(identity).unwrap());
     let mut sockets = vec![tcp.into()];
     if is_its {
         sockets.push(udp.into());

@@ -15,7 +15,7 @@ use proto::manifest::{Aspects, Entry, EntryKind, Meta, NodeKind, Xattr};
 use proto::negotiate::{
     Cipher, Driver, Interface, NicCount, Offer, Pace, Plan, RequestedSettings, Resources, StorageLook,
 };
-use proto::packet::{Control, Feedback, HelloPart, Runs, SessionPart};
+use proto::packet::{Control, Feedback, HelloFlight, HelloPart, Runs, SessionPart};
 use proto::rate::{ControllerKind, Policy};
 use proto::receipt::{self, Alike, Former, Head, Signer};
 use proto::storage::{IoMode, IoModes};
@@ -395,7 +395,7 @@ fn a_part_of_the_session_has_its_bytes() {
 
 #[test]
 fn a_part_of_a_greeting_has_its_bytes() {
-    let part = HelloPart { is_initiators: true, part: 1, parts: 2, name: [7; 16], bytes: b"sealed" };
+    let part = HelloPart { flight: HelloFlight::Greeting, part: 1, parts: 2, name: [7; 16], bytes: b"sealed" };
     let mut bytes = Vec::new();
     part.encode(&mut bytes);
     check("hello-part.hex", &bytes);

@@ -483,12 +483,14 @@ struct Session {
     is_one_chunk: bool,
 }
 
-/// A connection for the first rail is made beside the session's own where rails are streams; not over a path so short that it saves nothing.
-/// A tunnel's near end answers at once, however long the way is.
-fn is_first_worth(copy: &Copy<'_>, to: &Address, open: &Open) -> impl Fn(Connected) -> bool + use<> {
-    let is_stream = open.offer.datagrams == 0 && copy.request.paths.is_empty() && !copy.request.dry_run;
-    let is_tunnel = to.host_port().is_some_and(|place| copy.before.is_tunnel(&place));
-    move |met| is_stream && (is_tunnel || met.took >= probe::SHORT)
+/// Is a stream connected beside the session's own connection? Where rails are streams it is the first, and where the transport is not chosen yet the one
+/// that carries if UDP turns out to be blocked. Over a short path there is no round trip to save, but the turns of the threads that make and take a
+/// connection go beside those of the handshake.
+fn wants_stream_ahead(copy: &Copy<'_>, open: &Open) -> bool {
+    let request = copy.request;
+    // A peer that sends would begin at once over a stream that may not be wanted.
+    let is_open = request.transport == Transport::Auto && open.direction == Direction::Push;
+    (open.offer.datagrams == 0 || is_open) && request.paths.is_empty() && !request.dry_run
 }
 
 /// Greets for a datagram rail over the session's own path while the acceptor thinks. A short path has nothing to gain; of several, each is
@@ -561,9 +563,9 @@ fn ask(
     events: &mut Events<'_>,
 ) -> Result<Session, Failure> {
     let mut first = None;
-    let is_worth = is_first_worth(copy, to, &open);
+    let is_wanted = wants_stream_ahead(copy, &open);
     let mut begin_first = |met: Connected| {
-        if is_worth(met) {
+        if is_wanted {
             first = Some(AheadStream::connect(met.to, met.is_small));
         }
     };
@@ -584,9 +586,17 @@ fn ask(
     }
     open.ahead = u8::try_from(frames.len()).unwrap_or(u8::MAX);
     greeting::open(&mut link, open.clone(), &frames)?;
-    let first = first.filter(|it: &AheadStream| Some(it.to()) == link.peer_addr());
-    first.iter().for_each(|it| it.greet(JobSecret::of(&link, open.job)));
     let early = greet_early(copy, &mut link, &open, is_tiny);
+    // Over a short path a larger job may find a faster way round, and its rails stay where they were greeted.
+    let is_short = sys::sock::tcp_info(link.as_fd()).is_ok_and(|info| probe::rtt_of(&info) < probe::SHORT);
+    // A tunnel's near end answers at once, however long the way is.
+    let is_tunnel = to.host_port().is_some_and(|place| copy.before.is_tunnel(&place));
+    let is_worth = is_one_chunk || is_tunnel || !is_short;
+    let stays = |it: &AheadStream| is_worth && Some(it.to()) == link.peer_addr();
+    let mut first = first.filter(stays);
+    // Numbers are given in turn, and datagrams come first.
+    let rail = if early.is_some() { rails::AHEAD_BESIDE } else { rails::AHEAD };
+    first.iter_mut().for_each(|it| it.greet(JobSecret::of(&link, open.job), rail));
     let agreed = greeting::agree(&mut link, &open);
     let mut agreed = agreed.inspect_err(|failure| copy.before.on_no_plan(&link, failure))?;
     if is_one_chunk {

@@ -2,8 +2,9 @@
 //!
 //! Absent on purpose: packets (engine), whole jobs (lab/e2e/10-datagrams.sh).
 
-use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::job::udp::packet_train::TRAIN_PACKETS;
@@ -17,11 +18,13 @@ struct One {
     /// Numbers that were greeted, and how often each was confirmed.
     rails: Mutex<std::collections::HashMap<u16, u32>>,
     to: std::sync::mpsc::Sender<Arrival>,
+    awaited: Event,
+    is_there: Arc<AtomicBool>,
 }
 
 impl Jobs for One {
     fn judge(&self, greeting: &Greeting) -> Option<(Guest, Standing)> {
-        if !self.guest.secret.holds(greeting) {
+        if !self.is_there.load(Ordering::Relaxed) || !self.guest.secret.holds(greeting) {
             return None;
         }
         let mut rails = self.rails.lock().unwrap();
@@ -34,6 +37,10 @@ impl Jobs for One {
         let confirmed = self.rails.lock().unwrap().get(&rail).copied();
         let its = confirmed.filter(|_| JOB.starts_with(&begins));
         its.into_iter().map(|confirmed| (JOB, self.guest.clone(), confirmed)).collect()
+    }
+
+    fn new_jobs(&self) -> &Event {
+        &self.awaited
     }
 
     fn hello(&self, _: &[u8], _: SocketAddr) -> Option<Vec<Vec<u8>>> {
@@ -51,7 +58,9 @@ pub(super) struct Port {
     pub(super) addr: SocketAddr,
     pub(super) secret: JobSecret,
     arrivals: Mutex<Receiver<Arrival>>,
-    counts: std::sync::Arc<Counts>,
+    counts: Arc<Counts>,
+    awaited: Event,
+    is_there: Arc<AtomicBool>,
     over: Event,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -61,12 +70,14 @@ impl Port {
         let demultiplexer = Demultiplexer::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let (addr, secret) = (demultiplexer.local, JobSecret::from_master([9; 32], JOB));
         let (to, arrivals) = channel();
-        let (over, counts) = (Event::new().unwrap(), std::sync::Arc::new(Counts::default()));
+        let (over, counts) = (Event::new().unwrap(), Arc::new(Counts::default()));
+        let (awaited, is_there) = (Event::new().unwrap(), Arc::new(AtomicBool::new(true)));
         let (theirs, ends, counted) = (secret.clone(), over.clone(), counts.clone());
-        let guest = Guest { secret: theirs, local: addr, packet_bytes: PACKET_BYTES_MAX, sends };
-        let thread =
-            std::thread::spawn(move || demultiplexer.run(&One { guest, rails: Mutex::default(), to }, &counted, &ends));
-        Port { addr, secret, arrivals: Mutex::new(arrivals), counts, over, thread: Some(thread) }
+        let guest = Guest { secret: theirs, local: addr, peer: addr.ip(), packet_bytes: PACKET_BYTES_MAX, sends };
+        let (bell, there) = (awaited.clone(), is_there.clone());
+        let one = One { guest, rails: Mutex::default(), to, awaited: bell, is_there: there };
+        let thread = std::thread::spawn(move || demultiplexer.run(&one, &counted, &ends));
+        Port { addr, secret, arrivals: Mutex::new(arrivals), counts, awaited, is_there, over, thread: Some(thread) }
     }
 
     pub(super) fn arrived(&self) -> Option<Arrival> {
@@ -133,6 +144,61 @@ fn a_greeted_rail_has_one_size_and_tag_at_both_ends_and_reaches_the_other() {
         while !here.recv(&mut bytes).is_ok_and(|length| bytes[..length] == *b"data") {
             assert!(Instant::now() < until, "nothing came");
         }
+    }
+}
+
+#[test]
+fn a_greeting_that_overtakes_its_job_is_answered_once_that_is_known_and_not_much_later() {
+    let port = Port::open(true);
+    port.is_there.store(false, Ordering::Relaxed);
+    let socket = stranger(port.addr);
+    let mut bytes = [0; 2000];
+    socket.send(&port.greeting(2)).unwrap();
+    assert!(socket.recv(&mut bytes).is_err(), "nobody knows it");
+    // Those of jobs that never come have their places, and no more.
+    for number in 0..2 * EARLY_MAX as u16 {
+        let mut other = port.greeting(3);
+        other[..64].copy_from_slice(&JobSecret::from_master([1; 32], [2; 16]).greeting(number));
+        if number == EARLY_MAX as u16 + 9 {
+            socket.send(&port.greeting(2)).unwrap();
+        }
+        socket.send(&other).unwrap();
+    }
+    port.waiting();
+    port.is_there.store(true, Ordering::Relaxed);
+    port.awaited.signal();
+    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    assert_eq!(socket.recv(&mut bytes).unwrap(), 1300, "as if it came now");
+    // One that came too long ago is said again by whoever means it.
+    port.is_there.store(false, Ordering::Relaxed);
+    let socket = stranger(port.addr);
+    socket.send(&port.greeting(4)).unwrap();
+    std::thread::sleep(EARLY + Duration::from_millis(50));
+    port.is_there.store(true, Ordering::Relaxed);
+    port.awaited.signal();
+    assert!(socket.recv(&mut bytes).is_err(), "it is forgotten");
+}
+
+#[test]
+fn words_of_the_session_from_its_own_peer_wait_for_no_confirmation() {
+    let port = Port::open(true);
+    let peer = stranger(port.addr);
+    peer.send(&port.greeting(CONTROL)).unwrap();
+    let arrival = port.arrival();
+    assert_eq!(arrival.rail, CONTROL);
+    let there = UdpSocket::from(arrival.socket.unwrap());
+    there.send(b"word").unwrap();
+    let mut bytes = [0; 2000];
+    assert_eq!(peer.recv(&mut bytes).unwrap(), 1300, "it is welcome first");
+    assert_eq!(peer.recv(&mut bytes).unwrap(), 4);
+    // From another address, and for a rail of data, the token has to be said first.
+    let port = Port::open(true);
+    let elsewhere = UdpSocket::bind("127.0.0.2:0").unwrap();
+    for (socket, rail) in [(elsewhere, CONTROL), (stranger(port.addr), 0)] {
+        socket.connect(port.addr).unwrap();
+        socket.send(&port.greeting(rail)).unwrap();
+        assert_eq!(port.waiting(), u64::from(rail == CONTROL) + 2 * u64::from(rail == 0));
+        assert!(port.arrived().is_none());
     }
 }
 

@@ -850,7 +850,8 @@ impl<'a, 'b> JobDriver<'a, 'b> {
         let flags = if writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         let looks = self.beside.looks.wait(read_clock());
         let due = self.job.link.datagrams_due().filter(|_| !self.is_between());
-        let wait = looks.into_iter().chain(due).fold(TICK, Duration::min);
+        let chosen = self.auto.as_ref().and_then(Auto::due).map(|due| due.since(read_clock()));
+        let wait = looks.into_iter().chain(due).chain(chosen).fold(TICK, Duration::min);
         let timeout = Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() };
         {
             let mut fds = vec![PollFd::from_borrowed_fd(self.job.wake.as_fd(), PollFlags::IN)];

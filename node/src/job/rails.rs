@@ -34,6 +34,8 @@ pub const WELCOME: u8 = 1;
 pub const CONTROL: u16 = u16::MAX;
 /// The first rail: it may be connected before there is a plan, and its greeting may come before the acceptor has read `Open`.
 pub const AHEAD: u16 = 0;
+/// The same where rail 0 is one of datagrams, and the transport is not chosen yet.
+pub const AHEAD_BESIDE: u16 = 1;
 /// A connection and its greeting must be done in this time.
 const DIAL: Duration = Duration::from_secs(10);
 /// Of several paths, one that does not answer for so long (or four round trips of the session) is asked anew: a link that comes back is found
@@ -103,8 +105,6 @@ pub struct Early {
 impl Early {
     /// The number of the rail that is greeted before the plan is made.
     pub const RAIL: u16 = 0;
-    /// The acceptor needs so long to know of the job.
-    const LATER: Duration = Duration::from_millis(10);
 
     /// Begins, on a thread of its own. `train`: so many packets, to the peer or from it (`sends`).
     ///
@@ -120,7 +120,6 @@ impl Early {
             if train == Some(TRAIN_PACKETS) {
                 std::thread::spawn(host_rates);
             }
-            std::thread::sleep(Self::LATER);
             let mut greeted = udp::greet(peer, &secret, Self::RAIL, Some(&known))?;
             told.store(true, Ordering::Relaxed);
             if let Some(packets) = train
@@ -157,7 +156,8 @@ impl Drop for Early {
 #[derive(Debug)]
 pub struct AheadStream {
     to: SocketAddr,
-    secret: Sender<JobSecret>,
+    rail: u16,
+    secret: Sender<(JobSecret, u16)>,
     thread: JoinHandle<io::Result<OwnedFd>>,
 }
 
@@ -169,10 +169,10 @@ impl AheadStream {
         let manner = Manner { patience: DIAL, sends: true, small };
         let thread = std::thread::spawn(move || {
             let stream = sys::sock::connect_from(to, None, DIAL, |fd| before_connect(fd, small))?;
-            let secret: JobSecret = given.recv().map_err(|_| ErrorKind::Interrupted)?;
-            manner.welcomed(stream, &secret, AHEAD)
+            let (secret, rail): (JobSecret, u16) = given.recv().map_err(|_| ErrorKind::Interrupted)?;
+            manner.welcomed(stream, &secret, rail)
         });
-        AheadStream { to, secret, thread }
+        AheadStream { to, rail: AHEAD, secret, thread }
     }
 
     /// Where it leads.
@@ -181,10 +181,11 @@ impl AheadStream {
         self.to
     }
 
-    /// `Open` is said: the acceptor waits for it now, or will in a moment.
-    pub fn greet(&self, secret: JobSecret) {
+    /// `Open` is said: the acceptor waits for the rail of this number now, or will in a moment.
+    pub fn greet(&mut self, secret: JobSecret, rail: u16) {
+        self.rail = rail;
         // A thread that could not connect has ended, and says so when it is asked.
-        let _ = self.secret.send(secret);
+        let _ = self.secret.send((secret, rail));
     }
 
     fn greeted(self) -> io::Result<OwnedFd> {
@@ -256,9 +257,9 @@ impl Rails {
             let (secret, theirs, view) = (secret.clone(), secret.clone(), view.clone());
             let mut first = first.take_if(|it| it.to == peer.addr && peer.from.is_none());
             let streams = dial_with(wake.clone(), to.clone(), move |ask| {
-                let ahead = first.take_if(|_| ask == Ask::Stream(AHEAD)).map(AheadStream::greeted);
-                if let Some(Ok(socket)) = ahead {
-                    return Some(Arrival { rail: AHEAD, carrier: Carrier::Stream, socket: Ok(socket) });
+                let ahead = first.take_if(|it| ask == Ask::Stream(it.rail)).map(|it| (it.rail, it.greeted()));
+                if let Some((rail, Ok(socket))) = ahead {
+                    return Some(Arrival { rail, carrier: Carrier::Stream, socket: Ok(socket) });
                 }
                 let small = asked_small.load(Ordering::Relaxed);
                 Manner { small, ..manner }.stream(peer, &theirs, ask)

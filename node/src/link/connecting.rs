@@ -181,6 +181,7 @@ impl Link {
                 } else if let Some(ahead) = ahead.as_ref().filter(|it| it.to() == to) {
                     ahead.say();
                 }
+                ahead.as_ref().and_then(HelloAhead::answers)
             };
             let (host_port, stream) = match dialling.next(&whole, &mut on_quiet) {
                 Ok(connected) => connected,

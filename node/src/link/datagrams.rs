@@ -12,7 +12,7 @@ use std::fmt;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proto::packet::SessionPart;
 use proto::session::Moment;
@@ -27,8 +27,6 @@ const TURN: usize = 64;
 const MAC_BYTES: usize = 16;
 /// Longer than any of ours.
 const DATAGRAM_BYTES: usize = 2048;
-/// The acceptor needs so long to know of the job: a greeting that overtakes it is not answered.
-const LATER: Duration = Duration::from_millis(10);
 /// A path that went silent, or was never answered, is greeted again after this: longer than a NAT needs to forget a mapping and make another,
 /// shorter than anybody waits for a stalled job.
 const AGAIN: Duration = Duration::from_secs(8);
@@ -118,7 +116,7 @@ impl Datagrams {
     /// Greets from a socket of its own, if there is somebody to greet.
     fn greet(&mut self, is_known: bool) {
         let Some(greeting) = &self.greeting else { return };
-        let first = if is_known { now() } else { now() + LATER };
+        let first = now();
         self.greeted = (first, self.greeted.1 + 1);
         self.stage = match sys::udp::open(None, greeting.peer, SOCKET_BYTES, SOCKET_BYTES) {
             Ok((socket, _)) => Stage::Greeting(prepared(socket), Greetings::new(first, self.rtt, is_known)),
@@ -179,28 +177,35 @@ impl Datagrams {
         let come = &bytes[..length];
         if let Stage::Greeting(..) = &self.stage {
             let confirm = self.greeting.as_ref().and_then(|it| (it.confirm)(come));
-            if let (Some(confirm), Stage::Greeting(socket, _)) =
-                (confirm, std::mem::replace(&mut self.stage, Stage::None))
+            // The acceptor speaks: it knows where this end is, and what welcomed this end was lost, or comes later.
+            let speaks = confirm.is_none() && self.part_of(come).is_some();
+            // Whatever else comes changes nothing.
+            if (confirm.is_some() || speaks)
+                && let Stage::Greeting(socket, _) = std::mem::replace(&mut self.stage, Stage::None)
             {
-                let _ = socket.send(&confirm);
-                self.over(socket, Some(confirm));
+                confirm.iter().for_each(|confirm| drop(socket.send(confirm)));
+                self.over(socket, confirm);
             }
-            return Some(Vec::new());
+            return Some(if speaks { self.take(come, received).unwrap_or_default() } else { Vec::new() });
         }
         Some(self.take(come, received).unwrap_or_default())
     }
 
     /// A datagram of the peer's, if it is one.
-    fn take(&mut self, come: &[u8], received: u64) -> Option<Vec<u8>> {
+    fn part_of<'a>(&self, come: &'a [u8]) -> Option<SessionPart<'a>> {
         let (said, mac) = come.split_last_chunk::<MAC_BYTES>()?;
         if said.first() != Some(&proto::packet::SESSION_KIND) {
             return None;
         }
         let own = blake3::keyed_hash(&self.keys.mac, said);
         let is_own = aws_lc_rs::constant_time::verify_slices_are_equal(&own.as_bytes()[..MAC_BYTES], mac).is_ok();
-        let part = SessionPart::decode(said)
-            .ok()
-            .filter(|it| is_own && it.tag == self.keys.tag && it.is_initiators != self.initiates)?;
+        let part = SessionPart::decode(said).ok();
+        part.filter(|it| is_own && it.tag == self.keys.tag && it.is_initiators != self.initiates)
+    }
+
+    /// What it brings that is new.
+    fn take(&mut self, come: &[u8], received: u64) -> Option<Vec<u8>> {
+        let part = self.part_of(come)?;
         self.heard += 1;
         if let Stage::Up(_, confirm) = &mut self.stage {
             *confirm = None;
@@ -274,7 +279,8 @@ impl Link {
     /// A turn is wanted within this time.
     #[must_use]
     pub fn datagrams_due(&self) -> Option<Duration> {
-        self.datagrams.as_ref().and_then(|it| it.due()).map(|due| due.since(now()))
+        let rest = self.rest.as_ref().and_then(|it| it.due()).map(|due| due.saturating_duration_since(Instant::now()));
+        self.datagrams.as_ref().and_then(|it| it.due()).map(|due| due.since(now())).into_iter().chain(rest).min()
     }
 
     /// Is there a path on which the peer was heard?

@@ -111,6 +111,32 @@ fn a_session_whose_connection_stands_still_goes_on_and_says_farewell() {
 }
 
 #[test]
+fn an_acceptor_that_speaks_is_as_good_as_its_welcome() {
+    let (mut near, mut far, stalls) = session_that_may_stall();
+    turn_until(&mut near, &mut far, [0, 0]);
+    stalls.store(true, Ordering::Relaxed);
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap();
+    near.duplicate(KEYS, true);
+    far.duplicate(KEYS, false);
+    let (peer, confirm) = (port.local_addr().unwrap(), Box::new(|_: &[u8]| None));
+    near.greet_datagrams(SessionGreeting { peer, greeting: vec![1; 1200], confirm });
+    let mut bytes = [0; 2000];
+    let (length, from) = port.recv_from(&mut bytes).unwrap();
+    assert_eq!(length, 1200);
+    port.connect(from).unwrap();
+    // Whatever has no MAC of the session's is none.
+    port.send(&[proto::packet::SESSION_KIND; 100]).unwrap();
+    // The acceptor's welcome is lost; what it says is not.
+    far.datagrams_over(port.into());
+    far.send(b"accept");
+    let came = turn_until(&mut near, &mut far, [1, 0]);
+    assert_eq!(came[0], [b"accept"]);
+    near.send(b"wants");
+    assert_eq!(turn_until(&mut near, &mut far, [0, 1])[1], [b"wants"]);
+    assert!(near.hears_datagrams());
+}
+
+#[test]
 fn no_frame_is_lost_or_comes_twice_when_the_connection_changes_beside_datagrams() {
     let (mut near, mut far) = session();
     near.keep();

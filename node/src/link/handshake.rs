@@ -7,9 +7,8 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -99,26 +98,85 @@ pub(super) const QUIET: Duration = proto::session::transport::SHORT_RTT;
 const STAGGER: Duration = Duration::from_millis(250);
 /// An address that does not answer gets another SYN after these pauses, from another port: the kernel repeats its own after 1 s and 3 s whatever the
 /// path (RFC 6298, no socket option changes that), and at 10 % loss each way one connection in five is such a one. A path of 100 ms sees one SYN
-/// more than it needs, one of a second three.
+/// more than it needs, one of a second three. Where datagrams have shown the round trip, `Tries` knows better.
 const SYN_PAUSES: [Duration; 3] = [Duration::from_millis(50), Duration::from_millis(100), Duration::from_millis(250)];
-/// What a connection that ends with the deadline gets beyond it, to say why.
-const LAST_WORD: Duration = Duration::from_millis(100);
+/// Once the round trip is known: so many more, the first after one and a quarter, each of the others after twice as long. What answered need not have
+/// been the host (a router's ICMP message comes sooner), so that these last for half a second at least.
+const TRIES_MAX: u32 = 9;
+/// What goes beside the connection goes a second time so soon, and another SYN with it, unless one was answered by then: a loss of either would cost
+/// a round trip or more, and a path on which that is little has answered.
+const SECOND: Duration = Duration::from_millis(4);
+/// Packets of one path come so far apart, at least, without one of them being lost: the kernel answers a SYN at once, and a thread of the other end
+/// answers datagrams that were sent `QUIET` later.
+const LATE: Duration = Duration::from_millis(1);
 /// One of several is given at least so long, even where the time is nearly over.
 const PATIENCE_MIN: Duration = Duration::from_millis(1);
 
 /// Who was dialled, as the user wrote it, and where.
 type Place = (String, SocketAddr);
-/// And what came of it.
-type Dialled = (Place, io::Result<TcpStream>);
+/// Hears of an address that is silent, once more each time that it is tried again; gives the socket on which it may answer before the connection does.
+pub(super) type OnQuiet<'a> = &'a mut dyn FnMut(SocketAddr) -> Option<UdpSocket>;
+
+/// When the address that was dialled last is dialled again, and when datagrams go beside that.
+struct Tries {
+    said: usize,
+    next_say: Option<Instant>,
+    tried: u32,
+    next_try: Option<Instant>,
+    /// Where an answer to datagrams comes, and since when they are on their way.
+    asked: Option<(UdpSocket, Instant)>,
+    /// What that answer took.
+    rtt: Option<Duration>,
+}
+
+impl Tries {
+    fn begin(now: Instant, is_last: bool) -> Tries {
+        let next_try = now + if is_last { SYN_PAUSES[0] } else { STAGGER };
+        Tries { said: 0, next_say: Some(now + QUIET), tried: 0, next_try: Some(next_try), asked: None, rtt: None }
+    }
+
+    /// Datagrams go now.
+    fn say(&mut self, now: Instant, to: SocketAddr, on_quiet: OnQuiet<'_>) {
+        let answers = on_quiet(to);
+        self.said += 1;
+        self.next_say = (self.said == 1 && answers.is_some()).then_some(now + SECOND);
+        if self.rtt.is_none() && self.asked.is_none() {
+            self.asked = answers.map(|socket| (socket, now));
+        }
+    }
+
+    /// They were answered: whoever is there would have taken the connection by now, had neither its packet nor the answer to that been lost.
+    fn on_answer(&mut self, now: Instant) {
+        if let Some((_, since)) = self.asked.take() {
+            let rtt = now.duration_since(since);
+            (self.rtt, self.next_say) = (Some(rtt), None);
+            let then = now + rtt / 8 + LATE;
+            self.next_try = Some(self.next_try.map_or(then, |next| next.min(then)));
+        }
+    }
+
+    /// It is dialled again now.
+    fn again(&mut self, now: Instant) {
+        self.tried += 1;
+        self.next_try = match self.rtt {
+            Some(rtt) => (self.tried < TRIES_MAX).then(|| now + (rtt * 5 / 4 + LATE) * 2_u32.pow(self.tried - 1)),
+            None => SYN_PAUSES.get(self.tried as usize).map(|pause| now + *pause),
+        };
+    }
+
+    fn next(&self) -> Option<Instant> {
+        self.next_say.into_iter().chain(self.next_try).min()
+    }
+}
 
 /// Connections to all addresses of a peer, in the order in which they come up.
 pub(super) struct Dialling {
     waiting: VecDeque<Place>,
     /// Who was dialled last.
     newest: Option<Place>,
-    /// Each connection that is being made, once.
-    in_flight: Vec<SocketAddr>,
-    done: (Sender<Dialled>, Receiver<Dialled>),
+    /// Each connection that is being made; of one address there may be several.
+    in_flight: Vec<(Place, TcpStream)>,
+    tries: Tries,
     small: bool,
     /// How long names were looked up.
     lookup: Duration,
@@ -154,7 +212,7 @@ impl Dialling {
                 waiting,
                 newest: None,
                 in_flight: Vec::new(),
-                done: channel(),
+                tries: Tries::begin(begun, true),
                 small,
                 lookup: begun.elapsed(),
                 ready: None,
@@ -178,82 +236,101 @@ impl Dialling {
         !self.waiting.is_empty() || !self.in_flight.is_empty()
     }
 
-    /// The next connection that comes up, and to whom. Each address is tried when the one before it failed or was silent for `STAGGER`; the last,
-    /// while it is silent, once more after each of `SYN_PAUSES`. `on_quiet` hears of one that is silent for `QUIET`, and each time that it is tried again.
+    /// The next connection that comes up, non-blocking, and to whom. Each address is tried when the one before it failed or was silent for `STAGGER`;
+    /// the last, while it is silent, once more by `Tries`.
     pub(super) fn next(
         &mut self,
         deadline: &Deadline,
-        on_quiet: &mut dyn FnMut(SocketAddr),
+        on_quiet: OnQuiet<'_>,
     ) -> Result<(String, TcpStream), LinkError> {
         if let Some(Ready { stream, .. }) = self.ready.take() {
             let place = stream.peer_addr().map_or_else(|_| String::new(), |place| place.to_string());
             return Ok((self.waiting.front().map_or(place, |(host_port, _)| host_port.clone()), stream));
         }
-        let (mut last, mut again) = (None, SYN_PAUSES.into_iter());
+        let mut last = None;
         while self.has_more() {
-            let left = deadline.left(Step::Connect)?.max(PATIENCE_MIN);
-            let next = self.waiting.pop_front();
-            let is_new = next.is_some();
-            if let Some(next) = next {
-                self.begin(next.clone(), left);
-                self.newest = Some(next);
+            let left = match deadline.left(Step::Connect) {
+                Ok(left) => left.max(PATIENCE_MIN),
+                Err(timeout) => return Err(last.unwrap_or_else(|| self.silent().unwrap_or(timeout))),
+            };
+            let now = Instant::now();
+            let is_next = self.in_flight.is_empty() || self.tries.next_try.is_some_and(|at| at <= now);
+            if is_next && let Some(next) = self.waiting.pop_front() {
+                self.tries = Tries::begin(now, self.waiting.is_empty());
+                self.newest = Some(next.clone());
+                self.begin(next, &mut last);
+            } else if is_next && let Some(newest) = self.newest.clone() {
+                self.tries.again(now);
+                self.tries.say(now, newest.1, on_quiet);
+                self.begin(newest, &mut last);
+            } else if let (true, Some(newest)) = (self.tries.next_say.is_some_and(|at| at <= now), self.newest.clone())
+            {
+                self.tries.say(now, newest.1, on_quiet);
+                if self.tries.said > 1 {
+                    self.begin(newest, &mut last);
+                }
             }
-            let pause = if self.waiting.is_empty() { again.next() } else { Some(STAGGER) };
-            let most = pause.unwrap_or(left + LAST_WORD).min(left + LAST_WORD);
-            let done = self.done.1.recv_timeout(if is_new { most.min(QUIET) } else { most }).or_else(|silent| {
-                let Some((_, newest)) = self.newest.as_ref().filter(|_| is_new) else { return Err(silent) };
-                on_quiet(*newest);
-                self.done.1.recv_timeout(most.saturating_sub(QUIET))
-            });
-            match done {
-                Ok(((host_port, address), made)) => {
-                    // The second of one address, whose first was taken.
-                    let Some(at) = self.in_flight.iter().position(|it| *it == address) else { continue };
-                    match made {
-                        Ok(stream) => {
-                            self.in_flight.retain(|it| *it != address);
-                            return Ok((host_port, stream));
-                        }
-                        Err(source) => {
-                            self.in_flight.swap_remove(at);
-                            last = Some(LinkError::Connect { host_port, source });
-                        }
-                    }
-                }
-                Err(_) if self.waiting.is_empty() && pause.is_some() => {
-                    if let Some(newest) = self.newest.clone() {
-                        on_quiet(newest.1);
-                        self.begin(newest, left);
-                    }
-                }
-                Err(_) => {}
+            let until = self.tries.next().map_or(left, |at| left.min(at.saturating_duration_since(Instant::now())));
+            if let Some(connected) = self.wait(until, &mut last)? {
+                return Ok(connected);
             }
         }
         let nowhere = || LinkError::Connect { host_port: String::new(), source: ErrorKind::AddrNotAvailable.into() };
         Err(last.unwrap_or_else(nowhere))
     }
 
-    /// On a thread of its own. One that comes up when another was taken closes with the channel.
-    fn begin(&mut self, place: Place, patience: Duration) {
-        let (done, small, address) = (self.done.0.clone(), self.small, place.1);
-        let dial = move || {
-            let made = connect(place.1, patience, small);
-            let _ = done.send((place, made));
-        };
-        if std::thread::Builder::new().name("dial".to_owned()).spawn(dial).is_ok() {
-            self.in_flight.push(address);
+    /// Why there is none when the time is over.
+    fn silent(&self) -> Option<LinkError> {
+        let (host_port, _) = self.newest.clone()?;
+        Some(LinkError::Connect { host_port, source: ErrorKind::TimedOut.into() })
+    }
+
+    /// Waits until one comes up or fails, datagrams are answered, or so long.
+    fn wait(
+        &mut self,
+        until: Duration,
+        last: &mut Option<LinkError>,
+    ) -> Result<Option<(String, TcpStream)>, LinkError> {
+        let wait = Timespec::try_from(until).ok();
+        let mut fds: Vec<PollFd<'_>> =
+            self.in_flight.iter().map(|(_, stream)| PollFd::new(stream, PollFlags::OUT)).collect();
+        fds.extend(self.tries.asked.as_ref().map(|(socket, _)| PollFd::new(socket, PollFlags::IN)));
+        match poll(&mut fds, wait.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(LinkError::Io { step: "wait for", source: errno.into() }),
+        }
+        let is_ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        if is_ready.get(self.in_flight.len()) == Some(&true) {
+            self.tries.on_answer(Instant::now());
+        }
+        let Some(at) = is_ready.iter().take(self.in_flight.len()).position(|ready| *ready) else { return Ok(None) };
+        let ((host_port, address), stream) = self.in_flight.swap_remove(at);
+        match sys::sock::connected(&stream) {
+            Ok(()) => {
+                // Others of one address, whose first is taken.
+                self.in_flight.retain(|((_, it), _)| *it != address);
+                Ok(Some((host_port, stream)))
+            }
+            Err(source) => {
+                *last = Some(LinkError::Connect { host_port, source });
+                Ok(None)
+            }
+        }
+    }
+
+    fn begin(&mut self, place: Place, last: &mut Option<LinkError>) {
+        let begun = sys::sock::connect_begin(place.1, |fd| {
+            timers::set_first(fd);
+            bound_segments(fd, self.small)
+        });
+        match begun {
+            Ok(stream) => self.in_flight.push((place, stream)),
+            Err(source) => *last = Some(LinkError::Connect { host_port: place.0, source }),
         }
     }
 }
 
-fn connect(address: SocketAddr, patience: Duration, small: bool) -> io::Result<TcpStream> {
-    sys::sock::connect_from(address, None, patience, |fd| {
-        timers::set_first(fd);
-        bound_segments(fd, small)
-    })
-}
-
-/// Both sides' handshake over a non-blocking socket.
+/// Both sides' handshake over a non-blocking socket. The initiator's last words of it wait for the first of the session (`hold_back`).
 pub(super) fn handshake(
     connection: &mut Connection,
     stream: &TcpStream,
@@ -262,6 +339,9 @@ pub(super) fn handshake(
 ) -> Result<(), LinkError> {
     while connection.is_handshaking() || connection.wants_write() {
         deadline.left(Step::Prove)?;
+        if !connection.is_handshaking() && matches!(connection, Connection::Client(_)) {
+            hold_back(stream);
+        }
         let received = moved.1;
         if !step(connection, stream, moved)? {
             deadline.wait(stream.as_fd(), connection.is_handshaking(), connection.wants_write(), Step::Prove)?;
@@ -271,6 +351,12 @@ pub(super) fn handshake(
         }
     }
     Ok(())
+}
+
+/// An initiator proves itself and goes on speaking at once: both go as one segment, of which one can be lost, and for which the other end wakes once.
+/// `Link::flush` lets go of it; the kernel does by itself after 200 ms.
+pub(super) fn hold_back(stream: &TcpStream) {
+    let _ = sys::sock::set_corked(stream, true);
 }
 
 /// One write or read of it, as far as the kernel lets us; `false`: it does not now. `moved`: bytes sent and received.
@@ -333,10 +419,36 @@ mod tests {
             (listener, held)
         });
         let began = Instant::now();
-        dialling.next(&Deadline::after(Duration::from_secs(10)), &mut |_| ()).expect("a connection");
+        dialling.next(&Deadline::after(Duration::from_secs(10)), &mut |_| None).expect("a connection");
         let took = began.elapsed();
         assert!(took >= SYN_PAUSES[0] && took < Duration::from_millis(700), "{took:?}");
         assert!(!dialling.has_more(), "the others of this address count for nothing");
+        drop(makes_room.join());
+    }
+
+    #[test]
+    fn a_path_whose_datagrams_are_answered_is_dialled_again_by_its_round_trip() {
+        let (listener, held, address) = full();
+        let mut dialling = Dialling::of(&address.to_string(), false).expect("an address");
+        let makes_room = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(12));
+            for _ in 0..held.len() {
+                let _ = listener.accept();
+            }
+            (listener, held)
+        });
+        let answers = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        answers.connect(answers.local_addr().expect("bound")).expect("to itself");
+        let (began, mut said) = (Instant::now(), 0);
+        let mut on_quiet = |_| {
+            said += 1;
+            // It is heard as soon as it is said.
+            answers.send(b"answer").expect("sent");
+            Some(answers.try_clone().expect("a descriptor"))
+        };
+        dialling.next(&Deadline::after(Duration::from_secs(10)), &mut on_quiet).expect("a connection");
+        let took = began.elapsed();
+        assert!(took < SYN_PAUSES[0] && said > 2, "{took:?}, said {said} times");
         drop(makes_room.join());
     }
 
@@ -345,7 +457,7 @@ mod tests {
         let (_listener, _held, address) = full();
         let mut dialling = Dialling::of(&address.to_string(), false).expect("an address");
         let error =
-            dialling.next(&Deadline::after(Duration::from_millis(600)), &mut |_| ()).expect_err("nobody answers");
+            dialling.next(&Deadline::after(Duration::from_millis(600)), &mut |_| None).expect_err("nobody answers");
         assert!(matches!(error, LinkError::Connect { .. } | LinkError::Timeout { .. }), "{error}");
     }
 }

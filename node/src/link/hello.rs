@@ -1,6 +1,7 @@
-//! The first flight of the handshake in datagrams, beside a connection that is not there yet: the initiator's side, and what both sides share.
+//! The first flights of the handshake in datagrams, beside a connection that is not there yet: the initiator's side, and what both sides share.
 //!
-//! For: a session that stands one round trip after the first packet, where TCP's own round trip goes before that of TLS.
+//! For: a session that stands one round trip after the first packet, where TCP's own round trip goes before that of TLS; and whose next flight, the
+//! initiator's proof and first words, waits for no timer of TCP's where a segment is lost.
 //! In and out: a TLS greeting → datagrams; datagrams → the acceptor's whole answer, once; then the connection, over which all bytes go as ever.
 //! Invariants: the connection carries the session from its first byte to its last, and whatever a datagram brought first is compared with it: what
 //! differs ends the session (`LinkError::Elsewhere`), and who asked makes it again without datagrams. A datagram is believed only if its MAC holds; an
@@ -17,15 +18,16 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use proto::packet::{HELLO_DATAGRAM_BYTES, HELLO_PART_BYTES, HELLO_PARTS_MAX, HelloPart};
+use proto::packet::{HELLO_DATAGRAM_BYTES, HELLO_PART_BYTES, HELLO_PARTS_MAX, HelloFlight, HelloPart};
 use rustls::{ClientConnection, Connection};
 
-use super::handshake::Deadline;
+use super::handshake::{Deadline, hold_back};
 use super::tls::{self, ServerCheck};
 use super::{LinkError, READ_BYTES, Step};
 use crate::identity::{Identity, PublicKey};
 
 pub use answered::Hellos;
+pub(in crate::link) use answered::{Claimed, Rest};
 
 /// The end of each datagram.
 const MAC_BYTES: usize = 16;
@@ -33,6 +35,12 @@ const MAC_BYTES: usize = 16;
 const ASKING: &str = "longhaul 1 hello in datagrams";
 /// And that of an answer's, from the whole greeting: nobody answers who has not seen it.
 const ANSWERING: &str = "longhaul 1 hello answered in datagrams";
+/// And of what the initiator says to that, from the answer.
+const GOING_ON: &str = "longhaul 1 hello goes on in datagrams";
+/// A flight goes a second time so soon: what a burst of losses takes is over, on most paths, and nothing has been heard yet.
+pub(super) const SECOND: Duration = Duration::from_millis(4);
+/// Before what the initiator says: the port of its connection, by which an acceptor knows it that has not got its greeting.
+const PORT_BYTES: usize = 2;
 /// A connection that takes longer begins a handshake of its own: the acceptor keeps what it answered for six seconds (answered.rs), and two of them
 /// are for what the connection loses.
 const GOOD_FOR: Duration = Duration::from_secs(4);
@@ -49,37 +57,41 @@ pub(super) fn answer_key(hello: &[u8]) -> [u8; 32] {
     blake3::derive_key(ANSWERING, hello)
 }
 
+/// Of the MACs of what the initiator says to this answer.
+pub(super) fn rest_key(answer: &[u8]) -> [u8; 32] {
+    blake3::derive_key(GOING_ON, answer)
+}
+
 /// A flight's name.
 pub(super) fn name_of(flight: &[u8]) -> [u8; 16] {
     *blake3::hash(flight).as_bytes().first_chunk().expect("16 of 32")
 }
 
-/// A flight in datagrams; `None`: it is longer than these may be.
-pub(super) fn datagrams(is_initiators: bool, flight: &[u8], key: &[u8; 32]) -> Option<Vec<Vec<u8>>> {
-    let parts = u8::try_from(flight.len().div_ceil(HELLO_PART_BYTES)).ok()?;
+/// A flight in datagrams; `None`: it is longer than these may be. `name`: its own, or that of the greeting which it goes on from.
+pub(super) fn datagrams(which: HelloFlight, name: [u8; 16], bytes: &[u8], key: &[u8; 32]) -> Option<Vec<Vec<u8>>> {
+    let parts = u8::try_from(bytes.len().div_ceil(HELLO_PART_BYTES)).ok()?;
     if !(1..=HELLO_PARTS_MAX).contains(&usize::from(parts)) {
         return None;
     }
-    let name = name_of(flight);
     let datagram = |(part, bytes): (u8, &[u8])| {
         let mut out = Vec::with_capacity(HELLO_DATAGRAM_BYTES + MAC_BYTES);
-        HelloPart { is_initiators, part, parts, name, bytes }.encode(&mut out);
+        HelloPart { flight: which, part, parts, name, bytes }.encode(&mut out);
         let mac = blake3::keyed_hash(key, &out);
         out.extend(&mac.as_bytes()[..MAC_BYTES]);
         out
     };
-    Some((0..).zip(flight.chunks(HELLO_PART_BYTES)).map(datagram).collect())
+    Some((0..).zip(bytes.chunks(HELLO_PART_BYTES)).map(datagram).collect())
 }
 
 /// A part whose MAC holds.
-pub(super) fn opened<'a>(datagram: &'a [u8], is_initiators: bool, key: &[u8; 32]) -> Option<HelloPart<'a>> {
+pub(super) fn opened<'a>(datagram: &'a [u8], which: HelloFlight, key: &[u8; 32]) -> Option<HelloPart<'a>> {
     let (said, mac) = datagram.split_last_chunk::<MAC_BYTES>()?;
     if said.len() != HELLO_DATAGRAM_BYTES {
         return None;
     }
     let own = blake3::keyed_hash(key, said);
     aws_lc_rs::constant_time::verify_slices_are_equal(&own.as_bytes()[..MAC_BYTES], mac).ok()?;
-    HelloPart::decode(said).ok().filter(|part| part.is_initiators == is_initiators)
+    HelloPart::decode(said).ok().filter(|part| part.flight == which)
 }
 
 /// Parts of one flight; those of another begin anew.
@@ -102,7 +114,9 @@ impl Collected {
         }
         self.parts[usize::from(part.part)].get_or_insert_with(|| part.bytes.to_vec());
         let whole: Vec<u8> = self.parts.iter().flatten().flatten().copied().collect();
-        (self.parts.iter().all(Option::is_some) && name_of(&whole) == self.name).then_some(whole)
+        // The rest has the greeting's name, which its MAC's key comes from.
+        let is_whole = part.flight == HelloFlight::Rest || name_of(&whole) == self.name;
+        (self.parts.iter().all(Option::is_some) && is_whole).then_some(whole)
     }
 }
 
@@ -118,7 +132,10 @@ pub(super) struct HelloAhead {
 
 /// What is left to do of it once there is a connection.
 pub(super) struct Asked {
+    /// And the proof behind it, once there is one.
     hello: Vec<u8>,
+    /// So much of it is the greeting.
+    hello_bytes: usize,
     /// So much of it went over the connection.
     sent: usize,
     socket: UdpSocket,
@@ -145,11 +162,12 @@ impl HelloAhead {
         while connection.wants_write() {
             connection.write_tls(&mut hello).ok()?;
         }
-        let datagrams = datagrams(true, &hello, &asking_key(&acceptor))?;
+        let datagrams = datagrams(HelloFlight::Greeting, name_of(&hello), &hello, &asking_key(&acceptor))?;
         let (socket, _) = sys::udp::open(None, to, SOCKET_BYTES, SOCKET_BYTES).ok()?;
         let _ = sys::udp::set_joining(&socket, false);
         let key = answer_key(&hello);
-        let asked = Asked { hello, sent: 0, socket: socket.into(), key, answer: Collected::default() };
+        let hello_bytes = hello.len();
+        let asked = Asked { hello, hello_bytes, sent: 0, socket: socket.into(), key, answer: Collected::default() };
         let ahead = HelloAhead { to, begun: Instant::now(), connection, check, datagrams, asked };
         ahead.say();
         Some(ahead)
@@ -161,6 +179,11 @@ impl HelloAhead {
             // What is lost or refused costs a round trip.
             let _ = self.asked.socket.send(datagram);
         }
+    }
+
+    /// Where it is answered.
+    pub(super) fn answers(&self) -> Option<UdpSocket> {
+        self.asked.socket.try_clone().ok()
     }
 
     /// Whom it asks.
@@ -185,7 +208,7 @@ impl Asked {
                 // What an ICMP message said of a datagram before is told once.
                 Err(_) => continue,
             };
-            let Some(part) = opened(&bytes[..length], false, &self.key) else { continue };
+            let Some(part) = opened(&bytes[..length], HelloFlight::Answer, &self.key) else { continue };
             if let Some(flight) = self.answer.take(&part) {
                 return Some(flight);
             }
@@ -218,50 +241,120 @@ impl Asked {
         stream: &TcpStream,
         deadline: &mut Deadline,
         moved: &mut (u64, u64),
-    ) -> Result<Option<Repeat>, LinkError> {
-        let mut repeat: Option<Repeat> = None;
+    ) -> Result<Shaken, LinkError> {
+        let (mut repeat, mut key, mut brought) = (None::<Repeat>, None, Vec::new());
         loop {
             deadline.left(Step::Prove)?;
-            let mut goes_on = self.send(stream, moved)?;
+            let mut goes_on = false;
             if moved.1 == 0
                 && let Some(flight) = self.hear()
             {
                 moved.1 = flight.len() as u64;
                 open(connection, &flight)?;
+                key = Some(rest_key(&flight));
                 repeat = Some(Repeat { flight, at: 0 });
                 goes_on = true;
             }
-            if self.is_sent() && connection.wants_write() {
-                match connection.write_tls(&mut &*stream) {
-                    Ok(bytes) => moved.0 += bytes as u64,
-                    Err(error) => goes_on |= not_now(error)?,
+            if !connection.is_handshaking() {
+                hold_back(stream);
+                while connection.wants_write() {
+                    connection.write_tls(&mut self.hello).map_err(|source| LinkError::Io { step: "set up", source })?;
                 }
             }
-            if !connection.is_handshaking() && self.is_sent() && !connection.wants_write() {
-                return Ok(repeat);
+            goes_on |= self.send(stream, moved)?;
+            if !connection.is_handshaking() && self.is_sent() {
+                let port = stream.local_addr().map_or(0, |it| it.port());
+                return Ok(Shaken { repeat, rest: key.map(|key| RestAhead::of(self, key, port)) });
             }
             if connection.is_handshaking() {
-                let read = read(connection, stream, &mut repeat, moved)?;
+                let read = read(connection, stream, (&mut repeat, &mut brought), moved)?;
                 goes_on |= read;
                 if read {
                     deadline.on_heard();
+                    // The acceptor says no more before it has this end's proof: this was its answer, as datagrams would have brought it.
+                    key = (!connection.is_handshaking() && repeat.is_none()).then(|| rest_key(&brought)).or(key);
                 }
             }
             if !goes_on {
                 let datagrams = (moved.1 == 0).then(|| self.socket.as_fd());
-                let writes = connection.wants_write() || !self.is_sent();
-                let ways = (connection.is_handshaking(), writes);
+                let ways = (connection.is_handshaking(), !self.is_sent());
                 deadline.wait_beside(stream.as_fd(), ways, (datagrams, None), Step::Prove)?;
             }
         }
     }
 }
 
-/// Reads what the connection has now. Was there any?
+/// What is left of a handshake that began in datagrams.
+#[derive(Default)]
+pub(super) struct Shaken {
+    /// The connection is to bring it.
+    pub(super) repeat: Option<Repeat>,
+    /// Datagrams are to bring it, too.
+    pub(super) rest: Option<RestAhead>,
+}
+
+/// The initiator's proof and what it says first, for datagrams beside the connection: of a flight of a few segments each may be lost, and behind the
+/// last of them nothing comes that would show it.
+pub(super) struct RestAhead {
+    socket: UdpSocket,
+    key: [u8; 32],
+    name: [u8; 16],
+    bytes: Vec<u8>,
+    /// Made, and once more to be sent then.
+    again: Option<(Vec<Vec<u8>>, Instant)>,
+}
+
+impl RestAhead {
+    fn of(asked: Asked, key: [u8; 32], port: u16) -> RestAhead {
+        let (hello, proof) = asked.hello.split_at(asked.hello_bytes);
+        let bytes = [&port.to_le_bytes()[..], proof].concat();
+        RestAhead { name: name_of(hello), bytes, socket: asked.socket, key, again: None }
+    }
+
+    /// The connection took this.
+    pub(super) fn on_sent(&mut self, bytes: &[u8]) {
+        if self.again.is_none() {
+            self.bytes.extend_from_slice(bytes);
+        }
+    }
+
+    /// All of the flight went over the connection: it goes in datagrams as well, if these hold it. Is there anything left to do?
+    pub(super) fn say(&mut self) -> bool {
+        let Some(parts) = datagrams(HelloFlight::Rest, self.name, &self.bytes, &self.key) else { return false };
+        self.send(&parts);
+        self.again = Some((parts, Instant::now() + SECOND));
+        true
+    }
+
+    /// The second time, if it is due. Is there anything left to do?
+    pub(super) fn say_again(&self, now: Instant) -> bool {
+        match &self.again {
+            Some((parts, due)) if *due <= now => {
+                self.send(parts);
+                false
+            }
+            _ => true,
+        }
+    }
+
+    /// When that is.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.again.as_ref().map(|(_, due)| *due)
+    }
+
+    fn send(&self, parts: &[Vec<u8>]) {
+        for part in parts {
+            // What is lost or refused comes over the connection.
+            let _ = self.socket.send(part);
+        }
+    }
+}
+
+/// Reads what the connection has now, and keeps what is new of it. Was there any?
 fn read(
     connection: &mut Connection,
     mut stream: &TcpStream,
-    repeat: &mut Option<Repeat>,
+    (repeat, brought): (&mut Option<Repeat>, &mut Vec<u8>),
     moved: &mut (u64, u64),
 ) -> Result<bool, LinkError> {
     let mut portion = [0; READ_BYTES];
@@ -270,6 +363,7 @@ fn read(
         Ok(bytes) => {
             let new = Repeat::passed(repeat, &portion[..bytes])?;
             moved.1 += new.len() as u64;
+            brought.extend_from_slice(new);
             open(connection, new)?;
             Ok(true)
         }
@@ -279,7 +373,7 @@ fn read(
 }
 
 /// Gives TLS these bytes of the handshake.
-fn open(connection: &mut Connection, mut sealed: &[u8]) -> Result<(), LinkError> {
+pub(super) fn open(connection: &mut Connection, mut sealed: &[u8]) -> Result<(), LinkError> {
     while !sealed.is_empty() {
         connection.read_tls(&mut sealed).map_err(|source| LinkError::Io { step: "set up", source })?;
         connection.process_new_packets().map_err(LinkError::Tls)?;
@@ -303,6 +397,11 @@ pub(super) struct Repeat {
 }
 
 impl Repeat {
+    /// A flight of which the connection has brought so much, and not all.
+    pub(super) fn new(flight: Vec<u8>, at: usize) -> Repeat {
+        Repeat { flight, at }
+    }
+
     /// What is new of a portion; once all of the flight was passed, it is forgotten.
     pub(super) fn passed<'a>(repeat: &mut Option<Repeat>, portion: &'a [u8]) -> Result<&'a [u8], LinkError> {
         let Some(it) = repeat else { return Ok(portion) };

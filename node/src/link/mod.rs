@@ -34,7 +34,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proto::FRAME_BYTES_MAX;
 use proto::error::Breach;
@@ -47,7 +47,7 @@ pub use datagrams::{DatagramKeys, SessionGreeting};
 use handshake::{Deadline, handshake, step};
 pub use handshake::{SMALL_SEGMENT, bound_segments};
 pub use hello::Hellos;
-use hello::{Asked, Repeat};
+use hello::{Asked, Claimed, Repeat, Rest, RestAhead, Shaken};
 use retransmit::RetransmitBuffer;
 
 pub use error::{LinkError, Step, failure_of};
@@ -99,6 +99,12 @@ pub struct Accepting {
     moved: (u64, u64),
     /// Said in datagrams before, and not yet over the connection.
     said: Vec<u8>,
+    /// What datagrams bring of what the initiator says to that; and how much of it the connection has brought.
+    rest: Option<(Rest, usize)>,
+    /// The greeting, where the connection is still to bring that too.
+    hello: Vec<u8>,
+    /// Once they have: what the connection is still to bring.
+    repeat: Option<Repeat>,
 }
 
 impl fmt::Debug for Accepting {
@@ -122,8 +128,9 @@ impl Accepting {
         timers::set(&stream, timers::HANDSHAKE_QUARTERS);
         let peer = stream.peer_addr().map_err(io)?;
         let moved = (0, hello.len() as u64);
-        if let Some((connection, said)) = hellos.take(hello) {
-            return Ok(Accepting { connection: Connection::Server(connection), stream, peer, moved, said });
+        if let Some((connection, said, rest)) = hellos.take(hello) {
+            let (connection, rest, hello) = (Connection::Server(connection), Some((rest, 0)), Vec::new());
+            return Ok(Accepting { connection, stream, peer, moved, said, rest, hello, repeat: None });
         }
         let mut connection = Connection::Server(tls::server(id).map_err(LinkError::Tls)?);
         while !hello.is_empty() {
@@ -133,7 +140,31 @@ impl Accepting {
             let _ = connection.write_tls(&mut &stream);
             return Err(LinkError::Tls(error));
         }
-        Ok(Accepting { connection, stream, peer, moved, said: Vec::new() })
+        let (said, hello) = (Vec::new(), Vec::new());
+        Ok(Accepting { connection, stream, peer, moved, said, rest: None, hello, repeat: None })
+    }
+
+    /// A connection over which nothing has come, but which datagrams have told of: its greeting and proof are here. Given back: one of which nothing
+    /// was told.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn claimed(stream: TcpStream, hellos: &Hellos) -> Result<Result<Accepting, TcpStream>, LinkError> {
+        let peer = stream.peer_addr().map_err(|source| LinkError::Io { step: "set up the socket of", source })?;
+        match hellos.claimed(peer) {
+            Some(claimed) => Accepting::of_claimed(stream, claimed).map(Ok),
+            None => Ok(Err(stream)),
+        }
+    }
+
+    fn of_claimed(stream: TcpStream, claimed: Claimed) -> Result<Accepting, LinkError> {
+        let io = |source| LinkError::Io { step: "set up the socket of", source };
+        let Claimed { hello, connection, said, rest } = claimed;
+        stream.set_nodelay(true).map_err(io)?;
+        timers::set(&stream, timers::HANDSHAKE_QUARTERS);
+        let peer = stream.peer_addr().map_err(io)?;
+        let (connection, moved, rest) = (Connection::Server(connection), (0, hello.len() as u64), Some((rest, 0)));
+        Ok(Accepting { connection, stream, peer, moved, said, rest, hello, repeat: None })
     }
 
     /// Goes as far as the kernel lets it. Is it done?
@@ -141,6 +172,8 @@ impl Accepting {
     /// # Errors
     /// TLS, or the kernel's.
     pub fn turn(&mut self) -> Result<bool, LinkError> {
+        // Before anything that waits for the connection: it may have lost this.
+        self.hear_rest()?;
         while !self.said.is_empty() {
             match (&self.stream).write(&self.said) {
                 Ok(bytes) => {
@@ -153,8 +186,13 @@ impl Accepting {
             }
         }
         loop {
+            let received = self.moved.1;
             match step(&mut self.connection, &self.stream, &mut self.moved) {
-                Ok(true) => {}
+                Ok(true) => {
+                    if let Some((_, brought)) = &mut self.rest {
+                        *brought += (self.moved.1 - received) as usize;
+                    }
+                }
                 Ok(false) => return Ok(!self.connection.is_handshaking() && !self.connection.wants_write()),
                 Err(error) => {
                     let _ = self.connection.write_tls(&mut &self.stream);
@@ -162,6 +200,20 @@ impl Accepting {
                 }
             }
         }
+    }
+
+    /// Takes what datagrams have brought of what the initiator says next. The handshake is over with it: what the connection brings after that is
+    /// read as a link's.
+    fn hear_rest(&mut self) -> Result<(), LinkError> {
+        let whole = self.rest.as_ref().filter(|_| self.connection.is_handshaking()).and_then(|(rest, _)| rest.take());
+        let Some(whole) = whole else { return Ok(()) };
+        let brought = self.rest.take().map_or(0, |(_, brought)| brought);
+        let Some(new) = whole.get(brought..).filter(|new| !new.is_empty()) else { return Ok(()) };
+        hello::open(&mut self.connection, new)?;
+        self.moved.1 += new.len() as u64;
+        let all = [&self.hello, &whole[..]].concat();
+        self.repeat = Some(Repeat::new(all, brought));
+        Ok(())
     }
 
     /// For poll: for writing, too?
@@ -181,7 +233,8 @@ impl Accepting {
     /// # Errors
     /// The peer speaks something else within TLS, or shows no usable key.
     pub fn finish(self) -> Result<Link, LinkError> {
-        Link::shaken(self.connection, self.stream, self.peer, self.moved)
+        let Accepting { connection, stream, peer, moved, repeat, .. } = self;
+        Link::shaken(connection, stream, peer, moved).map(|link| Link { repeat, ..link })
     }
 }
 
@@ -191,6 +244,8 @@ pub struct Link {
     peer_key: PublicKey,
     /// Made with small segments, because nothing came of ones of the usual size.
     small: bool,
+    /// The last words of the handshake wait in the kernel for the first of the session.
+    is_held_back: bool,
     /// How long the name of the other host was looked up.
     lookup: Duration,
     /// Framed, not yet sealed.
@@ -215,6 +270,8 @@ pub struct Link {
     stream_at: u64,
     /// What datagrams brought of the handshake before the connection did.
     repeat: Option<Repeat>,
+    /// What is said first goes in datagrams, too.
+    rest: Option<RestAhead>,
     kept: RetransmitBuffer,
     datagrams: Option<Box<Datagrams>>,
     /// Lives until the peer is let in or the link is dropped; the listener counts it. The mark says which.
@@ -263,6 +320,7 @@ impl Link {
             carrier,
             peer_key,
             small: false,
+            is_held_back: false,
             lookup: Duration::ZERO,
             queue: VecDeque::new(),
             wire: Vec::new(),
@@ -277,6 +335,7 @@ impl Link {
             bytes_received: 0,
             stream_at: 0,
             repeat: None,
+            rest: None,
             kept: RetransmitBuffer::default(),
             datagrams: None,
             guard: None,
@@ -297,10 +356,12 @@ impl Link {
         let mut moved = (0, 0);
         let shaken = match asked {
             Some(asked) => asked.handshake(&mut connection, &stream, deadline, &mut moved),
-            None => handshake(&mut connection, &stream, deadline, &mut moved).map(|()| None),
+            None => handshake(&mut connection, &stream, deadline, &mut moved).map(|()| Shaken::default()),
         };
         match shaken {
-            Ok(repeat) => Link::shaken(connection, stream, peer, moved).map(|link| Link { repeat, ..link }),
+            Ok(Shaken { repeat, rest }) => {
+                Link::shaken(connection, stream, peer, moved).map(|link| Link { repeat, rest, ..link })
+            }
             Err(error) => {
                 // The alert tells the peer why; if it cannot be sent now, it is not worth waiting for.
                 let _ = connection.write_tls(&mut &stream);
@@ -320,7 +381,9 @@ impl Link {
             return Err(LinkError::NotLonghaul);
         }
         let peer_key = tls::peer_key(&connection).map_err(LinkError::Tls)?;
+        let is_held_back = matches!(connection, Connection::Client(_));
         let mut link = Link::with(Carrier::Tls { connection: Box::new(connection), stream, peer }, peer_key);
+        link.is_held_back = is_held_back;
         (link.bytes_sent, link.bytes_received, link.stream_at) = (sent, received, received);
         // The peer's first frames may have come with its last words of the handshake.
         link.open(&[])?;
@@ -340,8 +403,9 @@ impl Link {
         match (&*stream).read(&mut portion) {
             Ok(0) => return Err(LinkError::Cut),
             Ok(bytes) => {
-                self.bytes_received += bytes as u64;
-                self.open(&portion[..bytes])?;
+                let new = Repeat::passed(&mut self.repeat, &portion[..bytes])?;
+                self.bytes_received += new.len() as u64;
+                self.open(new)?;
                 let mut frames = Vec::new();
                 let cut = self.cut_frames(&mut frames);
                 self.ready.extend(frames);
@@ -550,7 +614,7 @@ impl Link {
         (self.wire, self.wire_at, self.bytes_sent, self.broken) = (wire, 0, theirs, None);
         // The peer goes on from what it was told.
         self.stream_at = self.bytes_received;
-        self.repeat = None;
+        (self.repeat, self.rest) = (None, None);
         Ok(())
     }
 
@@ -679,6 +743,7 @@ impl Link {
                     if self.queue.capacity() > IDLE_BYTES {
                         self.queue = VecDeque::new();
                     }
+                    self.let_go();
                     self.say_datagrams();
                     return Ok(());
                 }
@@ -698,6 +763,9 @@ impl Link {
                         if let Some(datagrams) = &mut self.datagrams {
                             datagrams.on_sent(self.bytes_sent - bytes as u64, &rest[..bytes]);
                         }
+                        if let Some(ahead) = &mut self.rest {
+                            ahead.on_sent(&rest[..bytes]);
+                        }
                     }
                     self.wire_at += bytes;
                 }
@@ -709,6 +777,15 @@ impl Link {
                 Err(error) => return Err(io(error)),
             }
         }
+    }
+
+    /// All that was said goes now, with what the handshake held back.
+    fn let_go(&mut self) {
+        if let (true, Carrier::Tls { stream, .. }) = (std::mem::take(&mut self.is_held_back), &self.carrier) {
+            let _ = sys::sock::set_corked(stream, false);
+            self.rest.take_if(|rest| !rest.say());
+        }
+        self.rest.take_if(|rest| !rest.say_again(Instant::now()));
     }
 
     /// Moves a portion of the queue, sealed, into the empty `wire`; then the farewell, if nothing else is left.

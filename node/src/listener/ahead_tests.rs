@@ -87,23 +87,26 @@ fn no_more_is_said_ahead_than_may_be_and_nothing_of_a_pull() {
 
 #[test]
 fn the_first_rails_greeting_may_come_before_its_job_and_no_other() {
-    let (host, mut link) = met();
-    let secret = JobSecret::of(&link, job_of(&link));
-    let say = |rail: u16| {
-        let mut stream = TcpStream::connect(host.at).unwrap();
-        stream.set_read_timeout(Some(SOON)).unwrap();
-        stream.write_all(&secret.greeting(rail)).unwrap();
-        stream
-    };
-    let (mut first, mut second) = (say(rails::AHEAD), say(1));
-    assert_eq!(second.read(&mut [0]).unwrap_or(0), 0, "closed without a word");
-    first.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-    assert!(first.read(&mut [0]).is_err(), "it waits");
-    assert_eq!(answer_to_open(&mut link, Direction::Push, "b"), 0);
-    let mut welcome = [0];
-    first.set_read_timeout(Some(SOON)).unwrap();
-    first.read_exact(&mut welcome).unwrap();
-    assert_eq!(welcome, [rails::WELCOME]);
-    // It is good once, as any other.
-    assert_eq!(say(rails::AHEAD).read(&mut [0]).unwrap_or(0), 0);
+    // The first, and the first beside one of datagrams.
+    for ahead in [rails::AHEAD, rails::AHEAD_BESIDE] {
+        let (host, mut link) = met();
+        let secret = JobSecret::of(&link, job_of(&link));
+        let say = |rail: u16| {
+            let mut stream = TcpStream::connect(host.at).unwrap();
+            stream.set_read_timeout(Some(SOON)).unwrap();
+            stream.write_all(&secret.greeting(rail)).unwrap();
+            stream
+        };
+        let (mut first, mut second) = (say(ahead), say(2));
+        assert_eq!(second.read(&mut [0]).unwrap_or(0), 0, "closed without a word");
+        first.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        assert!(first.read(&mut [0]).is_err(), "it waits");
+        assert_eq!(answer_to_open(&mut link, Direction::Push, "b"), 0);
+        let mut welcome = [0];
+        first.set_read_timeout(Some(SOON)).unwrap();
+        first.read_exact(&mut welcome).unwrap();
+        assert_eq!(welcome, [rails::WELCOME]);
+        // It is good once, as any other.
+        assert_eq!(say(ahead).read(&mut [0]).unwrap_or(0), 0);
+    }
 }

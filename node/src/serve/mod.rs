@@ -150,8 +150,10 @@ pub struct Daemon {
     /// The rates of keys and tickets.
     accounts: Accounts,
     waiting: Mutex<HashMap<[u8; 16], Waiting>>,
-    /// Signalled with each job that is added to `waiting`.
+    /// Signalled with each job that is added to `waiting`: for greetings over TCP.
     awaited: Event,
+    /// And for those in datagrams.
+    awaited_packets: Event,
 }
 
 impl Daemon {
@@ -176,6 +178,7 @@ impl Daemon {
         all.insert(job, waiting);
         // A rail that was connected ahead may have greeted already.
         self.awaited.signal();
+        self.awaited_packets.signal();
         true
     }
 
@@ -192,7 +195,7 @@ impl Daemon {
         panic_once_if_asked("listener");
         match rail {
             Rail::Greeted(stream, greeting)
-                if greeting.rail == rails::AHEAD
+                if matches!(greeting.rail, rails::AHEAD | rails::AHEAD_BESIDE)
                     && greeting.version == proto::VERSION
                     && !self.waiting().contains_key(&greeting.job) =>
             {
@@ -294,6 +297,10 @@ impl demultiplexer::Jobs for Daemon {
         }
         // One that is greeted again: its initiator has another address, or somebody recorded it.
         job.packets.get(&greeting.rail).map(|&confirmed| (guest, Standing::Known(confirmed)))
+    }
+
+    fn new_jobs(&self) -> &Event {
+        &self.awaited_packets
     }
 
     fn hello(&self, datagram: &[u8], from: std::net::SocketAddr) -> Option<Vec<Vec<u8>>> {
@@ -458,6 +465,7 @@ impl Bound {
             accounts: Accounts::default(),
             waiting: Mutex::new(HashMap::new()),
             awaited: Event::new().map_err(io("start the daemon"))?,
+            awaited_packets: Event::new().map_err(io("start the daemon"))?,
         };
         let daemon = Arc::new(daemon);
         let asked = Arc::downgrade(&daemon);

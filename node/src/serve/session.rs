@@ -609,10 +609,7 @@ fn job<'a>(
     // Rails are expected before the plan is said: the client may dial at once.
     let sends = open.direction == Direction::Pull;
     let secret = JobSecret::of(&link, open.job);
-    let datagrams = link.local_addr().filter(|_| plan.datagrams > 0).map(|local| {
-        let packet_bytes = packet_bytes_of(link.as_fd(), local.ip());
-        demultiplexer::Guest { secret: secret.clone(), local, packet_bytes, sends }
-    });
+    let datagrams = datagram_guest(&link, &secret, sends).filter(|_| plan.datagrams > 0);
     if datagrams.is_some() {
         link.duplicate(secret.session_datagrams(CONTROL), false);
     }
@@ -662,6 +659,13 @@ fn job<'a>(
         cancel: Some(Arc::clone(&guest.cancel)),
         plan,
     }))
+}
+
+/// Who is let in over datagrams with this session's secret.
+fn datagram_guest(link: &Link, secret: &JobSecret, sends: bool) -> Option<demultiplexer::Guest> {
+    let (local, peer) = (link.local_addr()?, link.peer_addr()?.ip());
+    let packet_bytes = packet_bytes_of(link.as_fd(), local.ip());
+    Some(demultiplexer::Guest { secret: secret.clone(), local, peer, packet_bytes, sends })
 }
 
 /// Does what the client said ahead of the plan count? Its entries must have the names that they have here; and where both ends share a kernel the

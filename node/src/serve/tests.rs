@@ -127,6 +127,7 @@ fn host(words: &[&str]) -> Host {
         shares: Shares::default(),
         waiting: Mutex::new(HashMap::new()),
         awaited: awaited.clone(),
+        awaited_packets: Event::new().unwrap(),
     }));
     std::thread::spawn(move || {
         let served = listener.run(

@@ -1,7 +1,7 @@
-//! A part of a TLS handshake's first flight in a datagram: the same bytes go over the connection, which is not there yet.
+//! A part of a TLS handshake's flight in a datagram: the same bytes go over the connection, which is not there yet or may lose them.
 //!
-//! For: a handshake that does not wait for the connection's own round trip.
-//! In and out: a piece of the initiator's greeting, or of the acceptor's answer ↔ bytes of a datagram, but for its MAC.
+//! For: a handshake that does not wait for the connection's own round trip, nor for its timers.
+//! In and out: a piece of the initiator's greeting, of the acceptor's answer, or of what the initiator says to that ↔ bytes of a datagram, but for its MAC.
 //! Invariants: decoding never panics and asks for no memory; each value has exactly one encoding; every datagram has the same length, so an answer
 //! of no more parts is no longer than what it answers.
 //! Absent on purpose: the MAC and the name's meaning (node), what the bytes are: they are records of TLS.
@@ -11,7 +11,7 @@
 //!  +------+-----+------+-------+--------+---------+----- - - -----+----------+
 //!  | 'H'  | who | part | parts | length | name    | bytes, zeros  | MAC (16) |
 //!  +------+-----+------+-------+--------+---------+----- - - -----+----------+
-//!  who: 'i' or 'a'. part: from 0, below parts. length: u16, of the bytes. name: the first 16 bytes of BLAKE3 of all parts' bytes together
+//!  who: 'i', 'a' or 'r'. part: from 0, below parts. length: u16, of the bytes. name: the first 16 bytes of BLAKE3 of all parts' bytes together; of 'r' the greeting's
 //! ```
 
 use alloc::vec::Vec;
@@ -29,16 +29,37 @@ const FIXED_BYTES: usize = 22;
 /// Most bytes of the flight in one.
 pub const HELLO_PART_BYTES: usize = HELLO_DATAGRAM_BYTES - FIXED_BYTES;
 
+/// Which flight it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HelloFlight {
+    /// The greeting of the end that opens the session.
+    Greeting,
+    /// What the acceptor answers.
+    Answer,
+    /// What the initiator says to that: its proof, and the first words of the session.
+    Rest,
+}
+
+impl HelloFlight {
+    const fn letter(self) -> u8 {
+        match self {
+            HelloFlight::Greeting => b'i',
+            HelloFlight::Answer => b'a',
+            HelloFlight::Rest => b'r',
+        }
+    }
+}
+
 /// A piece of a flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HelloPart<'a> {
-    /// Said by the end that opens the session.
-    pub is_initiators: bool,
+    /// Of which flight.
+    pub flight: HelloFlight,
     /// Its place in the flight, from 0.
     pub part: u8,
     /// How many parts the flight has.
     pub parts: u8,
-    /// Names the flight that it is of.
+    /// Names the flight that it is of; of the rest: the greeting before it.
     pub name: [u8; 16],
     /// Not empty.
     pub bytes: &'a [u8],
@@ -53,7 +74,7 @@ impl HelloPart<'_> {
         let end = out.len() + HELLO_DATAGRAM_BYTES;
         assert!((1..=HELLO_PART_BYTES).contains(&self.bytes.len()), "a part of {} bytes", self.bytes.len());
         assert!(self.part < self.parts && usize::from(self.parts) <= HELLO_PARTS_MAX, "a part beyond the last");
-        out.extend([HELLO_KIND, if self.is_initiators { b'i' } else { b'a' }, self.part, self.parts]);
+        out.extend([HELLO_KIND, self.flight.letter(), self.part, self.parts]);
         out.extend((self.bytes.len() as u16).to_le_bytes());
         out.extend(self.name);
         out.extend(self.bytes);
@@ -70,11 +91,8 @@ impl HelloPart<'_> {
         if kind != HELLO_KIND {
             return Err(Breach::PacketKind);
         }
-        let is_initiators = match who {
-            b'i' => true,
-            b'a' => false,
-            _ => return Err(Breach::PacketBody),
-        };
+        let flights = [HelloFlight::Greeting, HelloFlight::Answer, HelloFlight::Rest];
+        let flight = flights.into_iter().find(|it| it.letter() == who).ok_or(Breach::PacketBody)?;
         let length = usize::from(u16::from_le_bytes([low, high]));
         let is_one = part < parts && usize::from(parts) <= HELLO_PARTS_MAX;
         if !is_one || length == 0 || length > HELLO_PART_BYTES || rest.len() != HELLO_PART_BYTES {
@@ -84,7 +102,7 @@ impl HelloPart<'_> {
         if padding.iter().any(|byte| *byte != 0) {
             return Err(Breach::PacketBody);
         }
-        Ok(HelloPart { is_initiators, part, parts, name, bytes })
+        Ok(HelloPart { flight, part, parts, name, bytes })
     }
 }
 
@@ -93,7 +111,7 @@ mod tests {
     use super::*;
 
     fn part(bytes: &[u8]) -> HelloPart<'_> {
-        HelloPart { is_initiators: true, part: 1, parts: 2, name: [7; 16], bytes }
+        HelloPart { flight: HelloFlight::Greeting, part: 1, parts: 2, name: [7; 16], bytes }
     }
 
     #[test]
@@ -103,6 +121,11 @@ mod tests {
             part(bytes).encode(&mut out);
             assert_eq!(HelloPart::decode(&out), Ok(part(bytes)));
             assert_eq!(out.len(), HELLO_DATAGRAM_BYTES);
+        }
+        for flight in [HelloFlight::Greeting, HelloFlight::Answer, HelloFlight::Rest] {
+            let mut out = Vec::new();
+            HelloPart { flight, ..part(b"sealed") }.encode(&mut out);
+            assert_eq!(HelloPart::decode(&out).map(|it| it.flight), Ok(flight));
         }
     }
 
@@ -120,7 +143,7 @@ mod tests {
         };
         assert_eq!(changed(0, b'S'), Err(Breach::PacketKind));
         for (at, to, what) in [
-            (1, b'x', "neither end"),
+            (1, b'x', "no flight"),
             (2, 2, "beyond the last"),
             (3, 4, "more than there may be"),
             (4, 0, "of nothing"),

@@ -29,7 +29,7 @@ mod varint;
 
 pub use control::Control;
 pub use feedback::{Feedback, RUNS_BYTES_MAX, Runs};
-pub use hello::{HELLO_DATAGRAM_BYTES, HELLO_KIND, HELLO_PART_BYTES, HELLO_PARTS_MAX, HelloPart};
+pub use hello::{HELLO_DATAGRAM_BYTES, HELLO_KIND, HELLO_PART_BYTES, HELLO_PARTS_MAX, HelloFlight, HelloPart};
 pub use session::{RANGES_MAX, SESSION_BYTES_MAX, SESSION_KIND, SessionPart};
 
 use crate::error::Breach;

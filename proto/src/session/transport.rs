@@ -25,9 +25,9 @@ pub const SHORT_RTT: Duration = Duration::from_millis(1);
 /// echo). Measured over 155 Mbit/s and 550 ms: with one second alone the job went over TCP in 18 s, with five round trips over UDP in 5 s.
 const LOOK: Duration = Duration::from_secs(1);
 const LOOK_RTTS: u32 = 5;
-/// A greeting that was sent ahead of the plan and has no answer yet is waited for so long (a small job), and half a round trip more where the job
-/// is not small: it left 10 ms after the question that the plan was the answer to. After an answer a small job waits so many round trips more for
-/// the packet train (one for the train, one for its echo).
+/// A greeting that was sent ahead of the plan and has no answer yet is waited for so long: it left with the question that the plan was the answer to,
+/// and once more 10 ms after it (`greeting`). After an answer a small job waits so many round trips more for the packet train (one for the train, one
+/// for its echo).
 const LOOK_SMALL: Duration = Duration::from_millis(30);
 const LOOK_SMALL_RTTS: u32 = 2;
 /// So much sooner must what is left come over UDP for a job that began over TCP to change: its streams owe chunks, which are waited for.
@@ -181,6 +181,8 @@ pub struct TransportChoice {
     is_changed: bool,
     /// The job began over TCP before the path probe had an answer.
     is_probe_late: bool,
+    /// Until when the answer of the path probe is waited for, as far as was known when that was last asked.
+    due: Option<Moment>,
 }
 
 impl TransportChoice {
@@ -199,7 +201,14 @@ impl TransportChoice {
             changes: 0,
             is_changed: false,
             is_probe_late: false,
+            due: None,
         }
+    }
+
+    /// When `next_first` has something to say although nothing happens.
+    #[must_use]
+    pub fn due(&self) -> Option<Moment> {
+        self.due.filter(|_| matches!(self.phase, Phase::Look(_)))
     }
 
     /// The forecast that the report compares with the outcome; `None` where there was none, or a user changed the job's rate since.
@@ -276,6 +285,7 @@ impl TransportChoice {
             (Phase::Begin, _) if self.rtt < SHORT_RTT => self.decide(before.bytes, true),
             (Phase::Begin, _) => {
                 self.phase = Phase::Look(now);
+                self.due = Some(now + self.patience(before));
                 First::Look
             }
             (Phase::Look(_), Some(Look::Seen(view))) => {
@@ -287,7 +297,10 @@ impl TransportChoice {
                 self.is_probe_late = true;
                 self.decide(before.bytes, false)
             }
-            (Phase::Look(_), None) => First::Wait,
+            (Phase::Look(since), None) => {
+                self.due = Some(since + self.patience(before));
+                First::Wait
+            }
         }
     }
 
@@ -296,7 +309,7 @@ impl TransportChoice {
         let is_small = before.bytes.is_some_and(|bytes| bytes <= SMALL_BYTES);
         match (is_small, before.early_answered) {
             // Where UDP is blocked no answer ever comes, and TCP is to lose nothing by that: it begins, and UDP takes over should it be proved yet.
-            (false, Some(false)) if !before.is_storage_looked_at => LOOK_SMALL + self.rtt / 2,
+            (false, Some(false)) if !before.is_storage_looked_at => LOOK_SMALL,
             (false, _) => LOOK.max(self.rtt.saturating_mul(LOOK_RTTS)),
             (true, None) => Duration::ZERO,
             (true, Some(false)) => LOOK_SMALL,

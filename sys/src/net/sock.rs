@@ -76,6 +76,25 @@ pub fn connect_from(
     Ok(socket.into())
 }
 
+/// As `connect_from`, and waits for nothing: the socket is non-blocking, and can be written to once it is connected, or refused (`connected`).
+pub fn connect_begin(
+    addr: SocketAddr,
+    prepare: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
+) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    prepare(socket.as_fd())?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&addr.into()) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(socket.into()),
+    }
+}
+
+/// What came of `connect_begin`, once the socket can be written to. Errors: ECONNREFUSED and others.
+pub fn connected(stream: &TcpStream) -> io::Result<()> {
+    stream.take_error()?.map_or(Ok(()), Err)
+}
+
 /// Two connected stream sockets of this host.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
@@ -144,6 +163,11 @@ pub fn take_error(fd: impl AsFd) -> io::Result<Option<io::Error>> {
 /// Send small writes at once (true) instead of waiting for more.
 pub fn set_nodelay(fd: impl AsFd, on: bool) -> io::Result<()> {
     Ok(sockopt::set_tcp_nodelay(fd, on)?)
+}
+
+/// Holds back what is no whole segment (true) until this is taken back, 200 ms at most (`TCP_CORK`, tcp(7)): several writes go as one segment.
+pub fn set_corked(fd: impl AsFd, on: bool) -> io::Result<()> {
+    Ok(sockopt::set_tcp_cork(fd, on)?)
 }
 
 /// Chooses the congestion control (`cubic`, `bbr`, …). Errors: ENOENT if the kernel has it not, EPERM if it is not

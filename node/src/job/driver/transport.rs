@@ -59,6 +59,11 @@ impl Auto {
         self.choice.forecast().map(|forecast| TransportReport { forecast, path, changes: self.choice.changes() })
     }
 
+    /// When the choice is to be asked again although nothing happens.
+    pub(super) fn due(&self) -> Option<Moment> {
+        self.choice.due()
+    }
+
     /// The job has another pace from now on.
     pub(super) fn on_pace(&mut self) {
         self.choice.on_settings_changed();

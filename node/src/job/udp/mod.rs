@@ -47,8 +47,10 @@ pub const PACKET_BYTES_MAX: u16 = 9000 - 48;
 const MOVES: u32 = 3;
 /// A train says what the path carries for so long, or for four round trips.
 const TRAIN_HOLDS: Duration = Duration::from_secs(1);
-/// The answer to a larger greeting may come so much later than that to a smaller one.
-const LARGER: Duration = Duration::from_millis(10);
+/// The larger greeting goes first, so that its answer comes later than that to a smaller one only by jitter: an eighth of the round trip is waited
+/// for that, no less and no more than this.
+const LARGER_MIN: Duration = Duration::from_millis(2);
+const LARGER_MAX: Duration = Duration::from_millis(10);
 /// So often `K` is said where its answer is waited for; what comes after shows in the rail itself.
 const CONFIRMS: u32 = 6;
 /// Between the first two of these, at least.
@@ -248,7 +250,7 @@ fn greet_by_sizes(
     let mut greeting = vec![0; usize::from(sizes[0])];
     greeting[..64].copy_from_slice(&secret.greeting(rail));
     let mut heard = vec![0; usize::from(PACKET_BYTES_MAX)];
-    let (began, mut is_first) = (now(), true);
+    let (began, mut is_first, mut train) = (now(), true, to.train);
     // The longest that was answered, and until when a longer one may be.
     let mut best: Option<(Welcomed, Moment)> = None;
     loop {
@@ -269,9 +271,10 @@ fn greet_by_sizes(
                 // What the interface does not take is no size of this path. Any other trouble shows in the silence.
                 let _ = socket.send(&greeting[..usize::from(size)]);
             }
-            if goes_first && to.train > 0 {
+            if train > 0 && !greetings.is_alone() {
                 // What is too large for the path is a train of which nothing came.
-                packet_train::send_ahead(socket, secret, rail, (to.train, train_bytes(sizes)));
+                packet_train::send_ahead(socket, secret, rail, (train, train_bytes(sizes)));
+                train = 0;
             }
         }
         if best.is_none() && greetings.is_over(at) {
@@ -291,7 +294,8 @@ fn greet_by_sizes(
             // Which of several greetings is answered is not known: the first, at worst.
             let rtt = best.map_or(at.since(began), |((_, _, rtt), _)| rtt);
             let size = best.map_or(passed, |((size, ..), _)| size.max(passed));
-            let until = best.map_or(at + LARGER, |(_, until)| until);
+            let larger = if to.rtt.is_zero() { LARGER_MAX } else { (to.rtt / 8).clamp(LARGER_MIN, LARGER_MAX) };
+            let until = best.map_or(at + larger, |(_, until)| until);
             if passed >= sizes[0] {
                 // What is told of a train that went along is read by whoever asks for it.
                 return Ok((size, word.token, rtt));

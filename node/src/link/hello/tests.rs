@@ -30,7 +30,7 @@ fn host() -> Host {
         }
     };
     udp.set_read_timeout(Some(SOON)).unwrap();
-    Host { hellos: Hellos::of(Arc::clone(&id)), id, tcp, udp, at }
+    Host { hellos: Hellos::of(Arc::clone(&id)).unwrap(), id, tcp, udp, at }
 }
 
 impl Host {
@@ -198,7 +198,7 @@ fn an_acceptor_that_goes_on_with_another_handshake_is_found_out() {
     near.send(b"open");
     near.flush_blocking(SOON).unwrap();
     // It has forgotten: another process under the same address.
-    let forgetful = Hellos::of(Arc::clone(&host.id));
+    let forgetful = Hellos::of(Arc::clone(&host.id)).unwrap();
     assert!(host.accept(&forgetful).is_err(), "nothing of it is believed there");
     let error = hear(&mut near).unwrap_err();
     assert!(matches!(error, LinkError::Elsewhere | LinkError::Cut), "{error}");
@@ -270,7 +270,7 @@ fn an_answer_that_is_none_of_the_hosts_costs_a_connection_and_nothing_else() {
         held.push(stream);
     }
     // Somebody on the path, with a key of its own.
-    let liar = Hellos::of(Arc::new(Identity::ephemeral().unwrap()));
+    let liar = Hellos::of(Arc::new(Identity::ephemeral().unwrap())).unwrap();
     let (near, far) = thread::scope(|scope| {
         let near = scope.spawn(|| {
             let beside = Beside { ready: None, met: &mut |_| (), start: Start::Ahead };
@@ -281,13 +281,13 @@ fn an_answer_that_is_none_of_the_hosts_costs_a_connection_and_nothing_else() {
         let mut bytes = [0; 2048];
         let (whole, from) = loop {
             let (length, from) = host.udp.recv_from(&mut bytes).unwrap();
-            let part = opened(&bytes[..length], true, &asking_key(&host.id.public())).unwrap();
+            let part = opened(&bytes[..length], HelloFlight::Greeting, &asking_key(&host.id.public())).unwrap();
             if let Some(whole) = hello.take(&part) {
                 break (whole, from);
             }
         };
         let flight = liar.answer(&whole).unwrap();
-        for part in datagrams(false, &flight, &answer_key(&whole)).unwrap() {
+        for part in datagrams(HelloFlight::Answer, name_of(&flight), &flight, &answer_key(&whole)).unwrap() {
             host.udp.send_to(&part, from).unwrap();
         }
         held.iter().for_each(|_| drop(host.tcp.accept().unwrap()));
@@ -301,4 +301,135 @@ fn an_answer_that_is_none_of_the_hosts_costs_a_connection_and_nothing_else() {
         (near.join().unwrap(), far)
     });
     assert_eq!((near.unwrap().peer_key(), far.peer_key()), (host.id.public(), client.public()));
+}
+
+/// A session of which the connection brings its greeting, or nothing, for a while: the near end, what the far one accepts, the greeting's length, and a
+/// datagram of what goes beside it.
+fn lossy(host: &Host, client: &Identity, has_greeting: bool) -> (Link, TcpStream, usize, Vec<u8>) {
+    let ahead = host.asked_by(client);
+    let hello_bytes = ahead.asked.hello.len();
+    host.answer(|datagram, from| host.hellos.on_datagram(datagram, from));
+    let mut near = shake(ahead).unwrap();
+    near.send(b"hello");
+    near.send(b"open");
+    near.flush_blocking(SOON).unwrap();
+    let (mut said, _) = host.tcp.accept().unwrap();
+    // Another connection stands for the lossy one: what it brings is this test's to say.
+    let mut between = TcpStream::connect(host.at).unwrap();
+    let (far, _) = host.tcp.accept().unwrap();
+    far.set_nonblocking(true).unwrap();
+    let mut first = vec![0; if has_greeting { hello_bytes } else { 0 }];
+    said.read_exact(&mut first).unwrap();
+    between.write_all(&first).unwrap();
+    let mut back = (between.try_clone().unwrap(), said.try_clone().unwrap());
+    thread::spawn(move || io::copy(&mut back.0, &mut back.1));
+    // What was lost comes in the end.
+    thread::spawn(move || {
+        thread::sleep(Duration::from_millis(300));
+        io::copy(&mut said, &mut between)
+    });
+    let mut bytes = [0; 2048];
+    let (length, _) = host.udp.recv_from(&mut bytes).expect("it goes in datagrams, too");
+    (near, far, hello_bytes, bytes[..length].to_vec())
+}
+
+/// The acceptor's end of it, with the frames that it has.
+fn goes_on(mut accepting: Accepting, is_over: bool) -> Option<Link> {
+    assert_eq!(accepting.turn().unwrap(), is_over);
+    is_over.then(|| accepting.finish().unwrap())
+}
+
+#[test]
+fn what_the_initiator_says_next_comes_in_datagrams_where_its_connection_loses_it() {
+    // The connection brings the greeting; or not even that, and is known by its port.
+    for has_greeting in [true, false] {
+        let (host, client) = (host(), Identity::ephemeral().unwrap());
+        let (mut near, far, hello_bytes, rest) = lossy(&host, &client, has_greeting);
+        let from = near.local_addr().unwrap();
+        let mut far = if has_greeting {
+            let mut hello = vec![0; hello_bytes];
+            let until = Instant::now() + SOON;
+            while far.peek(&mut hello).unwrap_or(0) < hello_bytes {
+                assert!(Instant::now() < until, "the greeting");
+            }
+            (&far).read_exact(&mut hello).unwrap();
+            let mut accepting = Accepting::begin(far, &hello, (&host.id, &host.hellos)).unwrap();
+            assert!(!accepting.turn().unwrap(), "nothing but the greeting is here");
+            assert!(!host.hellos.came().drain());
+            assert_eq!(host.hellos.on_datagram(&rest, from), Some(Vec::new()));
+            assert!(host.hellos.came().drain(), "who waits is told");
+            goes_on(accepting, true).unwrap()
+        } else {
+            let far = Accepting::claimed(far, &host.hellos).unwrap().expect_err("nothing is said of it");
+            assert_eq!(host.hellos.on_datagram(&rest, from), Some(Vec::new()));
+            assert!(host.hellos.came().drain() && host.hellos.has_claims());
+            // The connection between stands for it, from another port: of that nothing was said.
+            let far = Accepting::claimed(far, &host.hellos).unwrap().expect_err("another's port");
+            let claimed = host.hellos.claimed(from).expect("it is told of");
+            assert!(host.hellos.claimed(from).is_none(), "once");
+            goes_on(Accepting::of_claimed(far, claimed).unwrap(), true).unwrap()
+        };
+        assert_eq!((far.peer_key(), far.frames_ready()), (client.public(), 2));
+        assert!(!far.is_confirmed());
+        assert_eq!(hear(&mut far).unwrap(), b"hello");
+        // Both ways, while the connection has not brought it, and when it has.
+        far.send(b"accept");
+        far.flush_blocking(SOON).unwrap();
+        assert_eq!(hear(&mut near).unwrap(), b"accept");
+        thread::sleep(SECOND * 2);
+        assert_eq!(near.turn(&mut Vec::new()).unwrap(), Turn::Open);
+        let mut again = [0; 2048];
+        let (length, _) = host.udp.recv_from(&mut again).expect("twice");
+        assert_eq!((host.hellos.on_datagram(&again[..length], from), &again[..length]), (Some(Vec::new()), &rest[..]));
+        near.send(b"more");
+        near.flush_blocking(SOON).unwrap();
+        assert_eq!(hear(&mut far).unwrap(), b"more");
+        assert!(far.is_confirmed() && near.is_confirmed());
+        assert_eq!((near.bytes_sent(), near.bytes_received()), (far.bytes_received(), far.bytes_sent()));
+    }
+}
+
+#[test]
+fn what_goes_on_from_a_greeting_is_believed_of_its_initiator_alone() {
+    let (host, client) = (host(), Identity::ephemeral().unwrap());
+    let ahead = host.asked_by(&client);
+    host.answer(|datagram, from| host.hellos.on_datagram(datagram, from));
+    let (hello, name) = (ahead.asked.hello.clone(), name_of(&ahead.asked.hello));
+    let lie = |key: &[u8; 32]| datagrams(HelloFlight::Rest, name, &[7; 400], key).unwrap().remove(0);
+    // Who has not seen the answer has no key; nor has anybody for a greeting that nobody sent.
+    assert_eq!(host.hellos.on_datagram(&lie(&rest_key(&hello)), host.at), None);
+    let of_another = datagrams(HelloFlight::Rest, [9; 16], &[7; 400], &rest_key(&hello)).unwrap().remove(0);
+    assert_eq!(host.hellos.on_datagram(&of_another, host.at), None);
+    assert!(!host.hellos.came().drain() && !host.hellos.has_claims());
+    // Who has seen it ends that connection, and can do no more: its initiator makes another.
+    let (_, flight, _) = host.hellos.take(&hello).unwrap();
+    assert_eq!(host.hellos.on_datagram(&lie(&rest_key(&flight)), host.at), Some(Vec::new()));
+    assert!(host.hellos.came().drain() && !host.hellos.has_claims(), "its connection is there");
+}
+
+#[test]
+fn a_greeting_goes_twice_within_some_milliseconds_and_so_does_its_syn() {
+    let (host, client) = (host(), Identity::ephemeral().unwrap());
+    // Full: the connection takes its time.
+    rustix::net::listen(&host.tcp, 1).unwrap();
+    let mut held = Vec::new();
+    while let Ok(stream) = TcpStream::connect_timeout(&host.at, Duration::from_millis(100)) {
+        held.push(stream);
+    }
+    thread::scope(|scope| {
+        let near = scope.spawn(|| {
+            let beside = Beside { ready: None, met: &mut |_| (), start: Start::Ahead };
+            Link::connect_beside(&host.at.to_string(), &client, Expect::Key(host.id.public()), SOON, beside)
+        });
+        let (mut bytes, mut came) = ([0; 2048], Vec::new());
+        for _ in 0..4 {
+            host.udp.recv_from(&mut bytes).unwrap();
+            came.push(Instant::now());
+        }
+        // Before the second SYN of those that know nothing of the path: 50 ms.
+        assert!(came[3] - came[0] < Duration::from_millis(40), "{came:?}");
+        held.iter().for_each(|_| drop(host.tcp.accept().unwrap()));
+        host.accept(&host.hellos).unwrap();
+        near.join().unwrap().unwrap();
+    });
 }

@@ -24,6 +24,10 @@ const REACH: u64 = (KEPT * SESSION_BYTES_MAX) as u64 * 2;
 const EAGER: usize = 8;
 /// Beside the round trip and a quarter: the peer's thread has this to wake up and answer in.
 const LATE: Duration = Duration::from_millis(10);
+/// So many segments of a session, its first, go a second time so soon: what a job begins with is a few of them, each waited for by the other end, and
+/// one that is lost costs two round trips on a short path.
+const TWICE: u32 = 8;
+const SECOND: Duration = Duration::from_millis(4);
 /// So many times a segment goes at that pace, then after twice as long each time, up to the longest.
 const STEADY: u32 = 4;
 const PAUSE_MAX: Duration = Duration::from_secs(4);
@@ -39,6 +43,10 @@ struct Segment {
     due: Moment,
     sent: Moment,
     tries: u32,
+    /// It goes once more, at once.
+    is_twice: bool,
+    /// It went twice, so that nobody knows which of both was acknowledged.
+    went_twice: bool,
 }
 
 impl Segment {
@@ -72,6 +80,8 @@ pub struct Duplicates {
     tell: Option<Moment>,
     /// The peer has so much of what this end sent.
     acked: u64,
+    /// Segments that may still go twice.
+    twice_left: u32,
 }
 
 impl Duplicates {
@@ -79,7 +89,7 @@ impl Duplicates {
     #[must_use]
     pub fn new(end: u64, rtt: Duration) -> Duplicates {
         let (segments, pieces) = (VecDeque::new(), BTreeMap::new());
-        Duplicates { rtt, deviation: rtt / 8, end, segments, pieces, tell: None, acked: end }
+        Duplicates { rtt, deviation: rtt / 8, end, segments, pieces, tell: None, acked: end, twice_left: TWICE }
     }
 
     /// The connection took these bytes, which stand at `from`. What is handed in again, for another connection, is known.
@@ -91,7 +101,10 @@ impl Duplicates {
             if self.segments.len() < KEPT {
                 let is_eager = self.segments.len() < EAGER && !self.is_silent();
                 let due = if is_eager { now } else { now + self.patience() };
-                self.segments.push_back(Segment { from: at, bytes: bytes.to_vec(), due, sent: now, tries: 0 });
+                let (bytes, is_twice) = (bytes.to_vec(), is_eager && self.twice_left > 0);
+                self.twice_left -= u32::from(is_twice);
+                let (tries, went_twice) = (0, false);
+                self.segments.push_back(Segment { from: at, bytes, due, sent: now, tries, is_twice, went_twice });
             }
             at += bytes.len() as u64;
         }
@@ -106,7 +119,12 @@ impl Duplicates {
         self.acked = self.acked.max(received);
         let has =
             |it: &Segment| it.end() <= received || beyond.iter().any(|&(from, to)| from <= it.from && it.end() <= to);
-        let sample = self.segments.iter().filter(|it| it.tries == 1 && has(it)).map(|it| now.since(it.sent)).min();
+        let sample = self
+            .segments
+            .iter()
+            .filter(|it| it.tries == 1 && !it.went_twice && has(it))
+            .map(|it| now.since(it.sent))
+            .min();
         self.segments.retain(|it| !has(it));
         if let Some(sample) = sample {
             let off = sample.abs_diff(self.rtt);
@@ -162,6 +180,10 @@ impl Duplicates {
         let most = if is_silent { 1 } else { self.segments.len() };
         let due = self.segments.iter_mut().take(most).find(|it| it.due <= now);
         let (offset, bytes) = match due {
+            Some(it) if it.is_twice => {
+                (it.is_twice, it.went_twice, it.due) = (false, true, now + SECOND);
+                (it.from, it.bytes.clone())
+            }
             Some(it) => {
                 it.tries += 1;
                 it.sent = now;

@@ -3,8 +3,8 @@
 //! For: a job on a long and lossy path that is not sent to TCP because a few packets were lost, or because the acceptor was still waiting for the
 //! session's own lost packet.
 //! In and out: the round trip, and that the acceptor knows of the job, in; when to greet, and that UDP does not get through, out.
-//! Invariants: greetings go a round trip and a quarter apart, never sooner; what is waited for counts from when the acceptor is known to know the
-//! job, for before that it is silent to every greeting (docs/protocol.md section 7).
+//! Invariants: greetings go a round trip and a quarter apart, never sooner, but for the second of a job that is not known yet; what is waited for counts
+//! from when the acceptor is known to know the job, for before that it is silent to every greeting (docs/protocol.md section 7).
 //! Absent on purpose: sockets and words (the node), another try later (`paths`).
 
 use core::time::Duration;
@@ -14,6 +14,9 @@ use crate::session::Moment;
 /// A quarter of the round trip beside it, for jitter and the acceptor's thread; at least this, for paths of a millisecond: as long as a
 /// delayed scheduler of a busy machine was seen to take (10 ms), twice.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
+/// While the acceptor is not known to know of the job, the second greeting goes so soon: the first goes with `Open`, may overtake it and come to an
+/// acceptor that keeps none, or be lost with it; of an acceptor's thread on a busy machine 10 ms were seen to pass until it knew.
+const SECOND: Duration = Duration::from_millis(10);
 /// Where the round trip is not known.
 const PAUSE_UNKNOWN: Duration = Duration::from_millis(250);
 /// So many greetings go at that pause; then it doubles, up to `PAUSE_MAX` and two round trips. Of greetings in two lengths at 10 % loss each way
@@ -63,9 +66,15 @@ impl Greetings {
         if now < self.next || self.is_over(now) {
             return false;
         }
-        self.next = now + self.pause();
+        self.next = now + if self.sent == 0 && self.known.is_none() { SECOND } else { self.pause() };
         self.sent += 1;
         true
+    }
+
+    /// May what goes now be of use only to an acceptor that knows of the job? The first greeting, which may overtake it, is alone.
+    #[must_use]
+    pub const fn is_alone(&self) -> bool {
+        self.sent <= 1 && self.known.is_none()
     }
 
     /// When to look again.
@@ -169,6 +178,23 @@ mod tests {
         assert_eq!(handshake(&mut dice, 1000, 100, 500, 2), Err(9000), "eight round trips");
         let late = handshake(&mut dice, 100, 0, 30_000, 2).expect("it is answered however late the job is heard of");
         assert!(late <= 30_000 + 50 + 100 + 1, "{late}");
+    }
+
+    #[test]
+    fn a_greeting_that_may_overtake_its_job_goes_alone_and_once_more_at_once() {
+        for rtt_ms in [0, 10, 1000] {
+            let mut greetings = Greetings::new(at(0), Duration::from_millis(rtt_ms), false);
+            let mut sent = Vec::new();
+            for ms in 0..2000u64 {
+                if greetings.is_due(at(ms)) {
+                    sent.push((ms, greetings.is_alone()));
+                }
+            }
+            assert_eq!(sent[..2], [(0, true), (10, false)], "{rtt_ms}");
+            assert!(sent[2].0 >= 10 + rtt_ms);
+        }
+        let mut known = Greetings::new(at(0), Duration::from_millis(10), true);
+        assert!(known.is_due(at(0)) && !known.is_alone());
     }
 
     #[test]

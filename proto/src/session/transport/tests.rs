@@ -283,9 +283,17 @@ fn the_path_probe_is_waited_for_a_second_or_five_round_trips_and_by_small_jobs_o
 }
 
 #[test]
-fn udp_that_is_blocked_costs_half_a_round_trip_and_30_ms_and_udp_that_is_proved_late_takes_over_what_is_left() {
+fn udp_that_is_blocked_costs_30_ms_on_any_path_and_udp_that_is_proved_late_takes_over_what_is_left() {
     let unanswered = Before { early_answered: Some(false), ..unknown_job() };
-    assert_eq!(decides_at(40, &unanswered), (50, Carry::Tcp));
+    for rtt_ms in [2, 40, 600] {
+        assert_eq!(decides_at(rtt_ms, &unanswered), (30, Carry::Tcp));
+        // Whoever drives it need not look in between, and not later.
+        let mut choice = choice(rtt_ms);
+        assert_eq!((choice.due(), choice.next_first(at(0), &unanswered)), (None, First::Look));
+        assert_eq!((choice.due(), choice.next_first(at(9), &unanswered)), (Some(at(30)), First::Wait));
+        assert!(matches!(choice.next_first(choice.due().expect("a moment"), &unanswered), First::Decided { .. }));
+        assert_eq!(choice.due(), None);
+    }
     let answered = Before { early_answered: Some(true), ..unknown_job() };
     assert_eq!(decides_at(40, &answered), (1000, Carry::Tcp), "a train is on its way");
     let looked_at = Before { is_storage_looked_at: true, ..unanswered };
