@@ -119,6 +119,12 @@ impl Clock for Linux {
     fn busy_ns(&self) -> u64 {
         sys::clock::thread_cpu_ns()
     }
+
+    fn shared_ahead_ns(&self) -> u64 {
+        let (seconds, nanos) = sys::clock::unix_time();
+        let utc = u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(u64::from(nanos));
+        utc.saturating_sub(self.now_ns())
+    }
 }
 
 impl Disk for Linux {

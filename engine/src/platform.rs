@@ -62,6 +62,10 @@ pub trait Clock {
     fn now_ns(&self) -> u64;
     /// Nanoseconds this thread has been running, for telling work from waiting.
     fn busy_ns(&self) -> u64;
+    /// By how many nanoseconds the clock that all hosts share (UTC) is ahead of `now_ns`. A clock that is wrong costs speed beside crowds, nothing else.
+    fn shared_ahead_ns(&self) -> u64 {
+        0
+    }
 }
 
 /// Files, beyond the reads and writes that are ops.

@@ -64,6 +64,9 @@ impl QueueEstimate {
     /// Bytes that may leave back to back: what the controller allows at once, or on a long path what the rate makes in a 64th of the round trip,
     /// where the path's queues hold that.
     pub(super) fn burst(&self, controller: &Controller, packet_bytes: u64) -> u64 {
+        if controller.is_policed() {
+            return u64::from(controller.burst());
+        }
         let within = |part: u64, most_ns: u64| {
             let span_ns = (controller.base_rtt_ns() / part).min(most_ns);
             let bytes = u128::from(controller.rate()) * u128::from(span_ns) / 1_000_000_000;

@@ -223,6 +223,11 @@ impl FlowSender {
         self.closing = true;
     }
 
+    /// The clock that all hosts share (UTC) is ahead of this flow's by so many nanoseconds.
+    pub fn set_clock(&mut self, ahead_ns: u64) {
+        self.controller.set_clock(ahead_ns);
+    }
+
     /// Another wish of the user.
     pub fn set_rate(&mut self, now_ns: u64, rate: RateConfig) {
         if self.config.rate.target != rate.target {
@@ -237,7 +242,8 @@ impl FlowSender {
         let before = self.controller.rate().max(1);
         change(&mut self.controller, self.config.rate);
         let after = self.controller.rate().max(1);
-        if self.next_send_ns > now_ns && before != after {
+        // What a train is paid with has nothing to do with the rate, and must not grow as the rate falls.
+        if self.next_send_ns > now_ns && self.next_send_ns != self.train_paid_ns && before != after {
             let left = u128::from(self.next_send_ns - now_ns) * u128::from(before) / u128::from(after);
             let at = now_ns.saturating_add(u64::try_from(left).unwrap_or(u64::MAX));
             self.next_send_ns = at.max(self.train_paid_ns);

@@ -7,14 +7,19 @@
 
 mod ceiling; // a rate above which the path loses what is sent, although no queue is seen
 mod look; // what passed in a while, and what of it arrived
+mod clearing; // all flows in doubt send little at the same moment
+mod surge; // more than the start has found
 mod probe; // bandwidth probe: what is taken where the queue is empty
 
 use self::ceiling::{Ceiling, Restored};
+use self::clearing::Clearing;
 use self::look::Report;
 use self::probe::RAMP_WAIT_ROUNDS;
+use self::surge::Surge;
 use super::base_shift::BaseShift;
 use super::competitor::{Competitor, Observation};
 use super::loss::LossClassifier;
+use super::maths;
 use super::path::{Path, rate_of};
 use super::queue_drain::QueueDrain;
 use super::trace::{Keep, Trace};
@@ -26,6 +31,10 @@ use super::{Policy, RATE_MAX, RateConfig, Signal, TRAIN_PACKETS, TrainSeen};
 pub(super) const PROBE_GAIN: f64 = 0.015;
 /// Largest part of the queueing-delay target that jitter accounts for, ns.
 const NOISE_NS_MAX: f64 = 5_000_000.0;
+/// Loss above the usual share at which a longer round trip is no longer path.
+const REBASE_LOSS: f64 = 0.02;
+/// So many flows add as much each as one alone; more add less.
+const FEW: f64 = 8.0;
 /// Packet trains without an echo before the start goes on without one.
 const TRIES: u32 = 3;
 /// Growth of the rate per round trip while the start finds no queue at the rate that the train showed.
@@ -67,7 +76,9 @@ enum Phase {
     Prove,
     /// The link was free: its rate is on its way. from: Prove; to: Steady
     Hold { until_ns: u64 },
-    /// from: Prove, Hold; to: Start (on_quiet)
+    /// More is sent for a moment: does it pass? from: Hold, Surge; to: Surge, Steady
+    Surge,
+    /// from: Prove, Hold, Surge; to: Start (on_quiet)
     Steady,
 }
 
@@ -80,6 +91,17 @@ enum Echo {
     Wait,
     /// It was too much, or that is being asked: the start is over.
     Lost,
+}
+
+/// What so many flows take back, in probe gains: see `FEW`.
+fn few(flows: f64) -> f64 {
+    if flows > FEW { flows * three_quarters(FEW / flows) } else { flows }
+}
+
+/// To the power of 0.75.
+fn three_quarters(x: f64) -> f64 {
+    let root = maths::sqrt(x);
+    root * maths::sqrt(root)
 }
 
 #[derive(Debug, Clone)]
@@ -112,6 +134,8 @@ pub(super) struct Delay {
     /// What a train before the flow showed, until the first packet; 0: none was seen.
     seen: f64,
     idle_rounds: f64,
+    /// What passed when the probe began, bytes per second.
+    probed_from: f64,
     /// Rounds of a queue below its target, less those above it.
     below_target_rounds: f64,
     /// Our delivered rate when the link was last full, bytes per second.
@@ -145,6 +169,10 @@ pub(super) struct Delay {
     rest_until_ns: u64,
     /// The start is not over: no queue was seen yet.
     starting: bool,
+    surge: Option<Surge>,
+    clearing: Clearing,
+    /// The clock that all hosts share is ahead of the flow's by this much, ns.
+    clock_ahead_ns: u64,
     /// After a silence: no train before something comes through again.
     silent: bool,
     goal_before: f64,
@@ -178,6 +206,7 @@ impl Delay {
             train_ns: 0.0,
             seen: 0.0,
             idle_rounds: 0.0,
+            probed_from: 0.0,
             below_target_rounds: 0.0,
             full: 0.0,
             probe_loss_before: 0.0,
@@ -199,6 +228,9 @@ impl Delay {
             launched: 0.0,
             rest_until_ns: 0,
             starting: true,
+            surge: None,
+            clearing: Clearing::new(),
+            clock_ahead_ns: 0,
             silent: false,
             goal_before: 0.0,
             tries: 0,
@@ -221,6 +253,10 @@ impl Delay {
         }
     }
 
+    pub(super) fn set_clock(&mut self, ahead_ns: u64) {
+        self.clock_ahead_ns = ahead_ns;
+    }
+
     pub(super) fn set(&mut self, config: RateConfig) {
         self.config = config;
     }
@@ -234,13 +270,18 @@ impl Delay {
             Phase::Start => "start",
             Phase::Verify { .. } => "verify",
             Phase::Prove => "prove",
-            Phase::Hold { .. } | Phase::Steady if self.ceiling.phase().is_some() => {
+            Phase::Hold { .. } | Phase::Surge | Phase::Steady if self.ceiling.phase().is_some() => {
                 self.ceiling.phase().unwrap_or_default()
             }
             Phase::Hold { .. } => "hold",
+            Phase::Surge => "surge",
             Phase::Steady if self.competitor.present() => "competitor",
             Phase::Steady => "steady",
         }
+    }
+
+    pub(super) fn is_policed(&self) -> bool {
+        self.ceiling.bound().is_some()
     }
 
     pub(super) fn policer(&self) -> Option<u64> {
@@ -265,10 +306,16 @@ impl Delay {
         if self.phase == Phase::Steady && !self.drain.running(now_ns) {
             self.rate = self.goal;
         }
-        if let (Phase::Hold { .. } | Phase::Steady, Some(bound)) = (self.phase, self.ceiling.on_time(now_ns)) {
+        if self.phase == Phase::Surge {
+            self.surge_on_time(now_ns);
+        }
+        if let (Phase::Hold { .. } | Phase::Surge | Phase::Steady, Some(bound)) =
+            (self.phase, self.ceiling.on_time(now_ns))
+        {
             self.rate = self.rate.min(bound);
             self.goal = self.goal.min(bound);
         }
+        self.clear(now_ns);
         if self.phase == Phase::Start && self.seen > 0.0 {
             self.link = core::mem::take(&mut self.seen);
             self.train_due = false;
@@ -336,7 +383,7 @@ impl Delay {
                     if !queued {
                         let passed = self.passed();
                         self.jumped_arrival_ns = self.arrival_ns;
-                        if self.starts_low(signal, passed) {
+                        if self.surge(signal, None) || self.starts_low(signal, passed) {
                             return;
                         }
                     }
@@ -345,12 +392,14 @@ impl Delay {
                     self.phase = Phase::Steady;
                 }
             }
+            Phase::Surge => self.surging(signal),
             Phase::Steady => self.step(signal),
         }
-        if let (Phase::Hold { .. } | Phase::Steady, Some(bound)) = (self.phase, self.ceiling.bound()) {
+        if let (Phase::Hold { .. } | Phase::Surge | Phase::Steady, Some(bound)) = (self.phase, self.ceiling.bound()) {
             self.rate = self.rate.min(bound);
             self.goal = self.goal.min(bound);
         }
+        self.clear(signal.now_ns);
         // Whatever a moment showed (nothing at all came through, say, while the path swallowed a size of packets): only packets show more.
         let least = 2.0 * f64::from(self.config.packet_bytes) * 1e9 / SPARSE_NS as f64;
         self.rate = self.rate.clamp(least, RATE_MAX as f64);
@@ -388,6 +437,10 @@ impl Delay {
             return;
         }
         let passed = self.passed();
+        if passed <= 0.0 {
+            // Time went by, and no packet: words alone say nothing of a rate.
+            return;
+        }
         let least = 0.9 - (noise / span as f64).min(0.2);
         let told = self.lossy_first.is_some();
         match self.echo_lost(signal, span) {
@@ -408,7 +461,7 @@ impl Delay {
                 self.rest_until_ns = signal.now_ns.saturating_add(self.path.rtt_ns());
             }
             // The others still take back what they did without us.
-            self.take = PROBE_GAIN * (self.link / passed.max(1.0) - 0.5).clamp(1.0, 8.0);
+            self.take = PROBE_GAIN * few((self.link / passed.max(1.0) - 0.5).clamp(1.0, 900.0));
         } else if self.link == 0.0 && (self.config.target == 0 || self.rate < self.config.target as f64) {
             // It all came, and no queue grew: the link is somewhere above.
             self.rate *= BLIND_GROWTH;
@@ -447,7 +500,11 @@ impl Delay {
         // Losses are known later than arrivals: what left up to the newest arrival has passed, whatever became of it.
         self.passing = signal.passed.saturating_sub(self.sent) as f64;
         self.sent = self.sent.max(signal.passed);
-        if self.drain.echoes(&self.path, signal.now_ns) || signal.now_ns < self.rest_until_ns {
+        let cleared = self.clearing.echoes(signal.now_ns, self.path.rtt_ns(), self.path.report_ns());
+        if cleared {
+            self.clearing.count(self.passing, self.arriving);
+        }
+        if cleared || self.drain.echoes(&self.path, signal.now_ns) || signal.now_ns < self.rest_until_ns {
             return;
         }
         self.arrival_ns = self.arrival_ns.saturating_add(signal.interval_ns.min(1 << 40));
@@ -457,7 +514,10 @@ impl Delay {
 
     /// Loss beside an empty queue: the path's own, or what the rate itself causes?
     fn look_for_ceiling(&mut self, signal: &Signal) {
-        if !matches!(self.phase, Phase::Hold { .. } | Phase::Steady) || self.competitor.present() {
+        if !matches!(self.phase, Phase::Hold { .. } | Phase::Surge | Phase::Steady)
+            || self.is_clearing(signal)
+            || self.competitor.present()
+        {
             return;
         }
         self.ceiling.on_report(&self.report(signal));
@@ -672,7 +732,13 @@ impl Delay {
         let round = self.path.round_ns();
         let elapsed = (now.saturating_sub(self.stepped_ns) as f64 / round as f64).min(1.0);
         self.stepped_ns = now;
-        if self.base_shift.on_signal(&self.path, signal) {
+        if self.clearing.echoes(now, self.path.rtt_ns(), self.path.report_ns()) {
+            // A queue that is empty because all sent little is no room.
+            return;
+        }
+        // A path that became longer loses no more for it; a queue that many filled at once does.
+        let calm = self.loss.overflow() == 0.0 && self.loss.latest() <= self.loss.usual() + REBASE_LOSS;
+        if self.base_shift.on_signal(&self.path, signal) && calm {
             // Only the way is longer: the rate that filled it fills it still.
             self.path.rebase();
             self.drain = QueueDrain::new(now);
@@ -700,7 +766,9 @@ impl Delay {
         // Integral: what has to be taken back for others' pushes, leaking, so that all flows come to the same.
         let gain = elapsed / INTEGRAL_ROUNDS;
         // What a burst of others put into the queue is no offer to integrate: no more counts than many flows would keep.
-        let lasting = (queue - target).min(8.0 * QUEUE_EACH_NS);
+        let low = self.config.policy == Policy::Low;
+        let many = if low { FEW } else { (1.5 * few(self.link / passed.max(1.0))).clamp(FEW, 30.0) };
+        let lasting = (queue - target).min(many * QUEUE_EACH_NS);
         self.take += gain * (lasting / round as f64 - (self.take / PROBE_GAIN - 1.0) * QUEUE_EACH_NS / round as f64);
         self.take = self.take.clamp(0.0, 0.5);
         let slowness = SLOWNESS_ROUNDS * round as f64;
@@ -715,7 +783,10 @@ impl Delay {
         // The packets of a burst wait for each other on an empty link, too.
         let own = signal.burst_before as f64 * 1e9 / self.link.max(1.0);
         let growth = self.probe((queue, own), target, passed, if signal.limited { 0.0 } else { elapsed });
-        let next = passed * (1.0 + error - self.take + growth) + PROBE_GAIN * weight.gain * self.link;
+        // A flow of many adds less: together they add the root of their number, and not each the same part of the link.
+        let many = (FEW * passed / self.link.max(1.0)).clamp(0.0, 1.0);
+        let more = if self.config.policy == Policy::Low { self.link } else { self.link * three_quarters(many) };
+        let next = passed * (1.0 + error - self.take + growth) + PROBE_GAIN * weight.gain * more;
         self.goal = if signal.limited { next.min(self.goal) } else { next };
         // Two packets a round keep the signals coming. A round is four reports at least, and reports wait for packets: who sends few must not
         // therefore send fewer.
@@ -746,14 +817,13 @@ impl Delay {
             if !self.competitor.watch(&seen, weight.gain) {
                 return false;
             }
-            let window = passed.max(weight.entry * link) * self.path.rtt_ns() as f64 / 1e9;
-            self.competitor.enter(self.config, window);
+            self.competitor.enter(passed, weight.entry * link);
         }
         // The path's own loss is not caused by a competitor.
         let lost = if self.loss.usual() < 0.002 || seen.overflow > 0.0 { signal.lost } else { 0 };
         let signal = Signal { lost, ..*signal };
-        let Some(rate) = self.competitor.rate(&self.path, &signal, &seen, weight) else {
-            self.take = PROBE_GAIN * (link / passed.max(1.0)).clamp(1.0, 8.0);
+        let Some(rate) = self.competitor.rate(&self.path, &signal, &seen, (self.config, weight)) else {
+            self.take = PROBE_GAIN * few((link / passed.max(1.0)).clamp(1.0, 900.0));
             return false;
         };
         self.goal = rate;

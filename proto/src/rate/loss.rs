@@ -108,6 +108,12 @@ impl LossClassifier {
         self.latest
     }
 
+    /// The path's own loss is no more than this share.
+    pub(super) fn unlearn(&mut self, share: f64) {
+        self.usual = self.usual.min(share);
+        self.spread = self.spread.min(share);
+    }
+
     /// Share of bytes the path loses by itself.
     pub(super) fn usual(&self) -> f64 {
         self.usual

@@ -29,6 +29,9 @@ pub const RATE_MAX: u64 = 125_000_000_000;
 /// The first train, packets. RFC 6928 lets TCP begin with 10; 16 give a dispersion over 15 gaps, and are 3 s of a 64 kbit/s line at worst.
 pub const TRAIN_PACKETS: u32 = 16;
 
+/// Before a policer packets leave singly up to so many times a second: a wake-up each costs a tenth of a core.
+const SINGLE_PER_SECOND: u64 = 60_000;
+
 /// What a flow is to others on its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
@@ -141,6 +144,7 @@ pub struct Controller {
     table: Table,
     config: RateConfig,
     now_ns: u64,
+    clock_ahead_ns: u64,
 }
 
 /// `Fixed`, as controller or policy, needs a target; without one `delay` finds the rate.
@@ -169,13 +173,21 @@ impl Controller {
     /// A flow that begins at `now_ns`.
     pub fn new(now_ns: u64, config: RateConfig) -> Self {
         let config = sane(config);
-        Self { table: table(now_ns, config), config, now_ns }
+        Self { table: table(now_ns, config), config, now_ns, clock_ahead_ns: 0 }
     }
 
     /// Before the first packet: a train was seen already, so `delay` sends none and begins where its echo would have led.
     pub fn start_from(&mut self, seen: TrainSeen) {
         if let Table::Delay(delay) = &mut self.table {
             delay.start_from(seen);
+        }
+    }
+
+    /// The clock that all hosts share (UTC) is ahead of the caller's by so many nanoseconds: `delay` looks at its path when all others do.
+    pub fn set_clock(&mut self, ahead_ns: u64) {
+        self.clock_ahead_ns = ahead_ns;
+        if let Table::Delay(delay) = &mut self.table {
+            delay.set_clock(ahead_ns);
         }
     }
 
@@ -211,6 +223,7 @@ impl Controller {
         self.config = config;
         if !same {
             self.table = table(self.now_ns, config);
+            self.set_clock(self.clock_ahead_ns);
             return;
         }
         match &mut self.table {
@@ -242,7 +255,8 @@ impl Controller {
             Table::Fixed(_) => u64::MAX,
         };
         // A minimum rate is a promise to the user: it must fit into the window, too.
-        let floor = u128::from(self.config.min) * u128::from(self.base_rtt_ns().max(1_000_000)) * 2 / 1_000_000_000;
+        // ... over the round trip as it is, queues of others and all.
+        let floor = u128::from(self.config.min) * u128::from(self.rtt_ns().max(1_000_000)) * 2 / 1_000_000_000;
         said.max(u64::try_from(floor).unwrap_or(u64::MAX)).max(4 * u64::from(self.config.packet_bytes))
     }
 
@@ -254,8 +268,20 @@ impl Controller {
 
     /// Bytes that may leave back to back: 125 µs of the rate, so that a queue of a few tens of packets holds them; at least two packets.
     pub fn burst(&self) -> u32 {
+        if self.is_policed() {
+            let least = u64::from(self.config.packet_bytes);
+            return u32::try_from((self.rate() / SINGLE_PER_SECOND).clamp(least, 1 << 20)).unwrap_or(1 << 20);
+        }
         let least = u64::from(self.config.packet_bytes) * 2;
         u32::try_from((self.rate() / 8_000).clamp(least, least.max(1 << 20))).unwrap_or(1 << 20)
+    }
+
+    /// A policer was found, or is looked for: its bucket may be shorter than any burst.
+    pub(crate) fn is_policed(&self) -> bool {
+        match &self.table {
+            Table::Delay(it) => it.is_policed(),
+            Table::Bbr(_) | Table::Cubic(_) | Table::Fixed(_) => false,
+        }
     }
 
     /// So many packets shall leave back to back now, once: start-up, or a probe of the bottleneck's rate.
@@ -306,6 +332,16 @@ impl Controller {
             Table::Bbr(it) => it.path().base_rtt_ns(),
             Table::Cubic(it) => it.path().base_rtt_ns(),
             Table::Fixed(it) => it.path().base_rtt_ns(),
+        }
+    }
+
+    /// Round trip of the newest packet.
+    fn rtt_ns(&self) -> u64 {
+        match &self.table {
+            Table::Delay(it) => it.path().rtt_ns(),
+            Table::Bbr(it) => it.path().rtt_ns(),
+            Table::Cubic(it) => it.path().rtt_ns(),
+            Table::Fixed(it) => it.path().rtt_ns(),
         }
     }
 

@@ -70,6 +70,21 @@ impl QueueDrain {
         self.count = self.count.max(1);
     }
 
+    /// So much waits, nanoseconds of the bottleneck's time, which this flow made: it gives it back at once.
+    pub(super) fn shed(&mut self, now_ns: u64, queue_ns: f64) {
+        self.part = PART_MAX;
+        self.from_ns = now_ns;
+        self.until_ns = now_ns.saturating_add((queue_ns / PART_MAX) as u64);
+        self.queue_usual = queue_ns;
+        self.count = self.count.max(1);
+    }
+
+    /// Something else emptied the queue: what the last drain did is not known.
+    pub(super) fn void(&mut self) {
+        self.base_before = None;
+        self.held_ns = 0.0;
+    }
+
     pub(super) fn running(&self, now_ns: u64) -> bool {
         now_ns < self.until_ns
     }

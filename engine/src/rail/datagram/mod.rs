@@ -86,6 +86,7 @@ impl<P: Platform> Datagram<P> {
         let flow = FlowConfig { unit_bytes_max: HEADER_BYTES as u32 + terms.chunk_bytes, ..path.flow };
         let half = if sends {
             let mut sender = FlowSender::new(now_ns, flow.clone());
+            sender.set_clock(platform.shared_ahead_ns());
             if let Some(seen) = path.seen {
                 sender.start_from(seen);
             }

@@ -44,6 +44,7 @@ impl Delay {
             && self.config.policy != Policy::Low;
         if !free && !empty {
             self.idle_rounds = 0.0;
+            self.probed_from = passed;
             // What was too soon is forgotten while others keep the queue.
             self.ramp_wait_rounds += (RAMP_WAIT_ROUNDS - self.ramp_wait_rounds) * (elapsed / 100.0);
             // A ramp-up that ends with this flow holding the link was right.
@@ -89,7 +90,12 @@ impl Delay {
             } else {
                 PROBE_GROWTH_MAX
             };
-            (0.01 * maths::exp((self.idle_rounds - 2.0) * core::f64::consts::LN_2)).min(most)
+            // A link that had been full would not have carried more since: what it did shows that there is room, and how far from its end we are.
+            if self.probed_from == 0.0 {
+                self.probed_from = passed;
+            }
+            let proven = (passed / self.probed_from.max(1.0) - 1.0).clamp(0.0, 1.0);
+            (0.01 * maths::exp((self.idle_rounds - 2.0) * core::f64::consts::LN_2)).min(most.max(0.5 * proven))
         }
     }
 
