@@ -399,12 +399,11 @@ fn of_small_plain_cells_two_of_three_have_nine_tenths_of_the_model_and_none_floo
     assert!(held * 3 >= plain.len() * 2, "{held} of {}", plain.len());
 }
 
-/// Cells that were the worst of their kinds: losses in clumps were taken for a policer's again and again (8,482 s instead of 46), and a train that jitter had
-/// blurred for the link (a half of the model).
+/// A train that jitter had blurred was taken for the link: a half of the model.
 #[test]
-fn clumps_of_loss_are_no_policer_and_a_blurred_train_is_not_the_link() {
+fn a_train_that_jitter_blurred_is_not_the_link() {
     let all = cells::Cell::all();
-    for (number, least) in [(6356, 0.1), (6667, 0.2), (1155, 0.8), (5, 0.9)] {
+    for (number, least) in [(1155, 0.8), (5, 0.9)] {
         let shown = all[number].run();
         println!("{}", all[number].line(&shown));
         assert!(shown.model >= least, "cell {number}: {:.3} of the model", shown.model);

@@ -91,7 +91,13 @@ impl FlowSender {
                 Cargo::Data if received => self.on_arrived(&run, &numbers),
                 Cargo::Data => self.on_lost(&run, &numbers),
                 Cargo::Probe => self.search.on_probe(run.bytes as u16, received, self.loss_ppm()),
-                Cargo::Control if received => self.search.on_short(now_ns),
+                Cargo::Control if received => {
+                    let holes = self.search.holes();
+                    self.search.on_short(now_ns);
+                    if self.search.holes() > holes {
+                        self.repace(now_ns, |controller, _| controller.on_black_hole(now_ns));
+                    }
+                }
                 Cargo::Control | Cargo::Void => {}
             }
         }

@@ -341,6 +341,18 @@ impl Delay {
         self.competitor = Competitor::new();
     }
 
+    /// What was learned from losses was a length's, not the rate's: the rate is what it was when the link was last full.
+    pub(super) fn on_black_hole(&mut self, now_ns: u64) {
+        self.ceiling = Ceiling::new();
+        self.loss = LossClassifier::new();
+        if matches!(self.phase, Phase::Hold { .. } | Phase::Surge | Phase::Steady) {
+            self.phase = Phase::Steady;
+            self.goal = self.goal.max(0.5 * self.full).max(0.25 * self.link);
+            self.rate = self.goal;
+            self.stepped_ns = now_ns;
+        }
+    }
+
     /// Begin again with a train.
     fn restart(&mut self, now_ns: u64) {
         self.phase = Phase::Start;

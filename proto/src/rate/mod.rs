@@ -215,6 +215,14 @@ impl Controller {
         }
     }
 
+    /// The path swallowed packets of a length: their loss says nothing of the rate.
+    pub fn on_black_hole(&mut self, now_ns: u64) {
+        self.now_ns = self.now_ns.max(now_ns);
+        if let Table::Delay(delay) = &mut self.table {
+            delay.on_black_hole(self.now_ns);
+        }
+    }
+
     /// The user wants something else. Under the same controller nothing learned is lost.
     pub fn set(&mut self, now_ns: u64, config: RateConfig) {
         self.now_ns = self.now_ns.max(now_ns);

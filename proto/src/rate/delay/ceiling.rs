@@ -63,9 +63,6 @@ const START_PULSE: f64 = 1.0;
 const START_GROWTH: f64 = 4.0;
 /// Least of what arrived in a round that a test goes down to: a look may have been at the few moments in which nothing did.
 const ARRIVING_PART: f64 = 0.5;
-/// ... and of what arrived over so many: a clump of losses may last for rounds.
-const LONG_PART: f64 = 0.25;
-const LONG_ROUNDS: f64 = 8.0;
 /// Least pulse above a ceiling.
 const PULSE_LEAST: f64 = 0.05;
 /// Packets of a pulse at least: 20 % above a ceiling, ten of them are lost. Of a smaller one more are needed, by the square.
@@ -78,10 +75,6 @@ const SAME: f64 = 0.08;
 const SETTLE_ROUNDS: f64 = 1.0;
 /// Weight of one report in the measure of how clumped losses are.
 const CLUMP_WEIGHT: f64 = 1.0 / 32.0;
-/// From so much on a look at one clump may be all that there is: it is looked at twice.
-const CLUMPED: f64 = 4.0;
-/// ... and of one in which they are less so.
-const CLUMP_FORGET: f64 = 1.0 / 32.0;
 /// Losses count as clumped up to this many at once.
 const CLUMP_MAX: f64 = 100.0;
 
@@ -152,8 +145,6 @@ pub(super) struct Ceiling {
     restored: Option<Restored>,
     /// What arrives, a mean over a round, bytes per second.
     arriving: f64,
-    /// ... and over some more.
-    arriving_long: f64,
     /// When the first of a series of tests, each at a lower rate, began: what is lost of what left before is no news.
     lowered_ns: u64,
 }
@@ -189,7 +180,6 @@ impl Ceiling {
             doubt_rounds: DOUBT_ROUNDS.0,
             restored: None,
             arriving: 0.0,
-            arriving_long: 0.0,
             lowered_ns: 0,
         }
     }
@@ -377,8 +367,6 @@ impl Ceiling {
         if report.interval_ns > 0.0 {
             let weight = (report.interval_ns / report.round_ns.max(1) as f64).min(1.0);
             self.arriving += (report.arrived * 1e9 / report.interval_ns - self.arriving) * weight;
-            self.arriving_long +=
-                (report.arrived * 1e9 / report.interval_ns - self.arriving_long) * (weight / LONG_ROUNDS);
         }
         match self.state {
             State::Free => self.watch(report),
@@ -410,9 +398,7 @@ impl Ceiling {
         let lost = (report.passed - report.arrived) / report.packet_bytes;
         let off = lost - mean * packets;
         let beside = (off * off / (packets * mean * (1.0 - mean).max(0.05))).min(CLUMP_MAX);
-        // Clumps are far between: what was seen of them is forgotten slowly.
-        let weight = if beside > self.clumped { CLUMP_WEIGHT } else { CLUMP_FORGET };
-        self.clumped = (self.clumped + (beside - self.clumped) * weight).clamp(1.0, CLUMP_MAX);
+        self.clumped = (self.clumped + (beside - self.clumped) * CLUMP_WEIGHT).clamp(1.0, CLUMP_MAX);
     }
 
     fn watch(&mut self, report: &Report) {
@@ -424,7 +410,7 @@ impl Ceiling {
         let packets = self.look.passed / report.packet_bytes;
         match self.excess(report.packet_bytes) {
             // A little more is looked at twice: it was picked out of many looks for being more.
-            Some(share) if !self.look.queued && (self.is_little(share) || self.clumped > CLUMPED) && !self.again => {
+            Some(share) if !self.look.queued && self.is_little(share) && !self.again => {
                 self.again = true;
                 self.look_from_ns = report.now_ns;
             }
@@ -457,7 +443,7 @@ impl Ceiling {
             false => (all, 0.0),
         };
         let enough = if flood { self.enough(report.packet_bytes) } else { rate * part };
-        let lowest = (rate / FALL_MOST).max(ARRIVING_PART * self.arriving).max(LONG_PART * self.arriving_long);
+        let lowest = (rate / FALL_MOST).max(ARRIVING_PART * self.arriving);
         self.ceiling = enough.max(lowest).min(rate).max(10.0 * report.packet_bytes);
         if !matches!(self.state, State::Test { .. }) {
             self.lowered_ns = report.now_ns;
@@ -500,7 +486,6 @@ impl Ceiling {
             self.begin_look(report.now_ns);
             self.look.add(report);
         }
-        self.learn_clumps(report);
         score += self.weigh(report, before, fallen);
         self.state = State::Test { since_ns, before, fallen, back, score };
         let rounds = report.now_ns.saturating_sub(echo_ns) as f64 / report.round_ns as f64;
@@ -614,11 +599,10 @@ impl Ceiling {
     fn hold(&mut self, report: &Report) {
         let State::Hold { since_ns } = self.state else { return };
         self.look.add(report);
-        self.learn_clumps(report);
         if self.look_over(report) {
             match self.excess(report.packet_bytes) {
                 _ if self.look.queued => {}
-                Some(share) if (self.is_little(share) || self.clumped > CLUMPED) && !self.again => {
+                Some(share) if self.is_little(share) && !self.again => {
                     self.again = true;
                     self.look_from_ns = report.now_ns;
                     return;
