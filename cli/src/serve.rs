@@ -133,7 +133,7 @@ fn on_mistake(why: &str, is_last: bool) {
 }
 
 /// Each unauthenticated connection, rail and open file has a descriptor: as many as the system lets us have.
-fn more_descriptors() {
+pub fn more_descriptors() {
     let mut files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     files.current = files.maximum;
     let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, files);
