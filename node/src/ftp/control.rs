@@ -23,6 +23,7 @@ const REPLY_TIME: Duration = Duration::from_secs(30);
 /// Telnet: interpret as command, and those with an operand (RFC 854).
 const IAC: u8 = 255;
 const WILL: u8 = 251;
+const WORD_MIN: u8 = 240;
 
 /// What was waited for.
 #[derive(Debug, PartialEq, Eq)]
@@ -155,10 +156,7 @@ impl ControlLine {
     pub fn take_abort(&mut self) -> bool {
         let mut at = 0;
         while let Some(len) = self.waiting[at..].iter().position(|&byte| byte == b'\n') {
-            // A word of Telnet whose urgent byte went another way leaves an IAC behind.
-            let line = plain(&self.waiting[at..at + len]);
-            let word = line.iter().position(|&byte| byte != IAC).map_or(&[][..], |at| &line[at..]);
-            if word.eq_ignore_ascii_case(b"ABOR") {
+            if plain(&self.waiting[at..at + len]).eq_ignore_ascii_case(b"ABOR") {
                 self.waiting.drain(at..=at + len);
                 return true;
             }
@@ -245,23 +243,25 @@ fn is_not_now(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// A line without its end and without Telnet's words: a doubled IAC is one byte 0xFF, whatever else begins with one is for a terminal.
+/// A line without its end and without the words of Telnet before it. A doubled IAC is one byte 0xFF; alone it is itself, in the name of a client that does
+/// not double it.
 fn plain(line: &[u8]) -> Vec<u8> {
+    let mut line = line.strip_suffix(b"\r").unwrap_or(line);
+    while let [IAC, word, rest @ ..] = line {
+        line = match *word {
+            WILL..=254 => rest.get(1..).unwrap_or_default(), // an option: what it is of follows
+            WORD_MIN..WILL => rest,
+            // Its urgent byte went another way.
+            _ => &line[1..],
+        };
+    }
     let mut out = Vec::with_capacity(line.len());
-    let mut bytes = line.strip_suffix(b"\r").unwrap_or(line).iter().copied();
+    let mut bytes = line.iter().copied().peekable();
     while let Some(byte) = bytes.next() {
-        match byte {
-            IAC => match bytes.next() {
-                Some(IAC) => out.push(IAC),
-                // An option: what it is of follows.
-                Some(word) if (WILL..IAC).contains(&word) => drop(bytes.next()),
-                // A name that is not UTF-8, of a client that does not double the byte.
-                Some(word) if word < 240 => out.extend_from_slice(&[IAC, word]),
-                Some(_) => {}
-                None => out.push(IAC),
-            },
-            _ => out.push(byte),
+        if byte == IAC {
+            bytes.next_if_eq(&IAC);
         }
+        out.push(byte);
     }
     out
 }
@@ -278,6 +278,9 @@ mod tests {
             (b"STOR \xff\xff\r", b"STOR \xff"),
             (b"STOR a\xff\r", b"STOR a\xff"),
             (b"STOR \xffb", b"STOR \xffb"),
+            (b"STOR \xff\xfe", b"STOR \xff\xfe"),
+            (b"\xff\xf4\xffABOR\r", b"ABOR"),
+            (b"\xff", b"\xff"),
             (b"\xff\xfb\x01NOOP", b"NOOP"),
         ] {
             assert_eq!(plain(line), wanted);

@@ -232,7 +232,6 @@ impl<'d> Session<'d> {
 
     /// Does one command. False: the session is over.
     fn obey(&mut self, line: &[u8]) -> bool {
-        let line = &line[line.iter().position(|&byte| byte != 255).unwrap_or(0)..];
         let split = line.iter().position(|&byte| byte == b' ').unwrap_or(line.len());
         let verb = line[..split].to_ascii_uppercase();
         let argument = line.get(split + 1..).unwrap_or_default();

@@ -6,24 +6,28 @@
 //! this one's, and nobody else's data connection can.
 //! Absent on purpose: moving bytes of files (`engine`).
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::rail::plain::{Direction, Keys};
 use engine::seal::record::{Cipher, Key, Version, record_bytes};
 use rustls::crypto::aws_lc_rs;
 use rustls::kernel::KernelConnection;
 use rustls::server::{
-    ClientHello, ResolvesServerCert, ServerConnectionData, ServerSessionMemoryCache, UnbufferedServerConnection,
+    ClientHello, ResolvesServerCert, ServerConnectionData, StoresServerSessions, UnbufferedServerConnection,
 };
 use rustls::sign::CertifiedKey;
 use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ConnectionTrafficSecrets, HandshakeKind, ProtocolVersion, ServerConfig};
 
-/// TLS sessions that a control session remembers: a ticket is for one use, and each connection brings new ones.
-const SESSIONS: usize = 256;
+/// TLS sessions that a control session remembers for good: those of its own handshake, which clients (lftp) show for each data connection, although a
+/// ticket should be used once (RFC 8446 appendix C.4). Nobody can see more by that than that the connections belong together; 0-RTT there is none.
+const SESSIONS_KEPT: usize = 4;
+/// And besides the newest ones: each data connection brings `TICKETS`.
+const SESSIONS_NEW: usize = 60;
 /// Tickets for each connection: clients that open two data connections at once have one for each.
 const TICKETS: usize = 2;
 /// What a peer may say before its handshake is over.
@@ -38,6 +42,35 @@ impl ResolvesServerCert for Always {
     }
 }
 
+/// The TLS sessions of one control session and its data connections, which nobody else can go on with.
+#[derive(Debug, Default)]
+struct Remembered(Mutex<VecDeque<(Vec<u8>, Vec<u8>)>>);
+
+impl StoresServerSessions for Remembered {
+    fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|(it, _)| *it != key);
+        if all.len() >= SESSIONS_KEPT + SESSIONS_NEW {
+            all.remove(SESSIONS_KEPT);
+        }
+        all.push_back((key, value));
+        true
+    }
+
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().find(|(it, _)| it == key).map(|(_, value)| value.clone())
+    }
+
+    fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.get(key)
+    }
+
+    fn can_cache(&self) -> bool {
+        true
+    }
+}
+
 /// The terms of one control session and its data connections.
 ///
 /// # Errors
@@ -47,7 +80,7 @@ pub fn terms(key: &Arc<CertifiedKey>) -> Result<Arc<ServerConfig>, rustls::Error
         .with_protocol_versions(&[&TLS13, &TLS12])?
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(Always(Arc::clone(key))));
-    config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
+    config.session_storage = Arc::new(Remembered::default());
     config.send_tls13_tickets = TICKETS;
     config.enable_secret_extraction = true;
     Ok(Arc::new(config))

@@ -11,7 +11,7 @@ use std::io;
 use std::net::TcpStream;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::rail::plain::{Cut, Heard, Keys, Line, receive, send};
 use engine::tree::is_ours;
@@ -39,6 +39,9 @@ const KILLED_TIME: Duration = Duration::from_millis(5);
 const KILLED_TIME_MAX: Duration = Duration::from_millis(200);
 /// Files up to this come in one flight: a client that is killed has sent all of them, or nothing.
 const ONE_FLIGHT_BYTES: u64 = 10 << 10;
+
+/// A client that is turned away may go on sending so long.
+const TURN_AWAY_TIME: Duration = Duration::from_secs(1);
 
 /// What is listed, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +84,8 @@ impl Session<'_> {
                 let refused = |error: io::Error| reply(522, format!("No TLS on the data connection: {error}."));
                 let tls = tls::accept(config, &mut stream).map_err(refused)?;
                 if !tls.resumed && self.door.settings.reuse_required {
+                    // A client in the midst of sending is to hear why, not to find its connection reset.
+                    self.turn_away(stream, beside, tls.keys);
                     return Err(reply(522, "The data connection has to resume the control connection's TLS session: a client that cannot needs --session-reuse off here."));
                 }
                 Some(tls.keys)
@@ -89,6 +94,20 @@ impl Session<'_> {
         };
         stream.set_nonblocking(true).map_err(failed)?;
         Ok(Data { stream, keys, beside })
+    }
+
+    /// Ends a data connection in good order, and throws away what comes until the client has ended it too.
+    fn turn_away(&mut self, stream: TcpStream, beside: OwnedFd, keys: Keys<Next>) {
+        let mut data = Data { stream, keys: Some(keys), beside };
+        let (mut line, keys) = data.line(&mut self.line, &mut self.aborted, &self.door.bound);
+        if send::end(&mut line, keys).is_err() {
+            return;
+        }
+        drop(line);
+        let _ = data.stream.set_read_timeout(Some(TURN_AWAY_TIME));
+        let until = Instant::now() + TURN_AWAY_TIME;
+        let mut room = [0; 16 << 10];
+        while Instant::now() < until && io::Read::read(&mut data.stream, &mut room).is_ok_and(|bytes| bytes > 0) {}
     }
 
     /// RETR.
