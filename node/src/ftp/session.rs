@@ -81,6 +81,7 @@ pub struct Session<'d> {
     pub(super) line: ControlLine,
     pub(super) peer: SocketAddr,
     pub(super) local: SocketAddr,
+    /// TLS of data connections.
     pub(super) config: Option<Arc<ServerConfig>>,
     /// PROT P.
     pub(super) is_private: bool,
@@ -218,9 +219,9 @@ impl<'d> Session<'d> {
 
     fn secure(&mut self) -> Result<(), Reply> {
         let failed = |error: String| Reply::new(431, format!("No TLS: {error}."));
-        let config = tls::terms(&self.door.certificate.key).map_err(|error| failed(error.to_string()))?;
+        let (config, data) = tls::terms(&self.door.certificate.key).map_err(|error| failed(error.to_string()))?;
         self.line.secure(&config, AUTH_TIME).map_err(|error| failed(error.to_string()))?;
-        self.config = Some(config);
+        self.config = Some(data);
         (self.name, self.rights) = (None, None);
         Ok(())
     }

@@ -99,7 +99,7 @@ impl Session<'_> {
     /// Ends a data connection in good order, and throws away what comes until the client has ended it too.
     fn turn_away(&mut self, stream: TcpStream, beside: OwnedFd, keys: Keys<Next>) {
         let mut data = Data { stream, keys: Some(keys), beside };
-        let (mut line, keys) = data.line(&mut self.line, &mut self.aborted, &self.door.bound);
+        let (mut line, keys) = data.line(&mut self.line, &mut self.aborted, &self.door.bound, false);
         if send::end(&mut line, keys).is_err() {
             return;
         }
@@ -130,7 +130,7 @@ impl Session<'_> {
     fn send_file(&mut self, data: &mut Data, file: &File, range: Range<u64>) -> Result<(), Cut> {
         let none = || Cut::File(io::ErrorKind::OutOfMemory.into());
         let bufs = &self.door.bufs;
-        let (mut line, mut keys) = data.line(&mut self.line, &mut self.aborted, &self.door.bound);
+        let (mut line, mut keys) = data.line(&mut self.line, &mut self.aborted, &self.door.bound, false);
         let mut taken = None;
         let mut take = || {
             taken = bufs.take(1, 1, BUFS_TIME);
@@ -180,7 +180,7 @@ impl Session<'_> {
         let (now_s, _) = sys::clock::unix_time();
         let may_write = self.rights().write;
         let root = &self.door.root;
-        let (mut line, mut keys) = data.line(&mut self.line, &mut self.aborted, &self.door.bound);
+        let (mut line, mut keys) = data.line(&mut self.line, &mut self.aborted, &self.door.bound, false);
         let mut batch = Vec::with_capacity(BATCH_BYTES + 1024);
         let add = |batch: &mut Vec<u8>, name: &[u8], stat: &sys::fs::Stat, kind| {
             match form {
@@ -255,7 +255,7 @@ impl Session<'_> {
             }
         };
         let mut came = {
-            let (mut line, keys) = data.line(&mut self.line, &mut self.aborted, &self.door.bound);
+            let (mut line, keys) = data.line(&mut self.line, &mut self.aborted, &self.door.bound, true);
             receive::file(&mut line, keys, &mut taken.bufs, &mut part)
         };
         drop(taken);
@@ -265,7 +265,7 @@ impl Session<'_> {
         Ok(match came {
             Ok(()) => {
                 {
-                    let (mut line, keys) = data.line(&mut self.line, &mut self.aborted, &self.door.bound);
+                    let (mut line, keys) = data.line(&mut self.line, &mut self.aborted, &self.door.bound, false);
                     let _ = send::end(&mut line, keys);
                 }
                 drop(data);
@@ -314,10 +314,12 @@ impl Data {
         control: &'a mut ControlLine,
         aborted: &'a mut bool,
         bound: &'a Bound,
+        is_upload: bool,
     ) -> (Line<'a, impl FnMut() -> Heard + use<'a>>, Option<&'a mut Keys<Next>>) {
         let heard = move || {
             if !control.pull() {
-                return Heard::Stop;
+                // What a client that died had sent by then is worth keeping.
+                return if is_upload { Heard::Deaf } else { Heard::Stop };
             }
             if control.take_abort() {
                 *aborted = true;
