@@ -109,7 +109,12 @@ fn accept(listener: &TcpListener, peer: IpAddr) -> io::Result<TcpStream> {
             // Somebody else's is closed, and does not cost the client its port.
             Ok((stream, from)) if from.ip().to_canonical() == peer.to_canonical() => return Ok(stream),
             Ok(_) => {}
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted
+                ) =>
+            {
                 let left = until.saturating_duration_since(Instant::now());
                 if left.is_zero() {
                     return Err(ErrorKind::TimedOut.into());
@@ -125,7 +130,8 @@ fn accept(listener: &TcpListener, peer: IpAddr) -> io::Result<TcpStream> {
 /// `h1,h2,h3,h4,p1,p2` (RFC 959 section 4.1.2).
 #[must_use]
 pub fn parse_port(text: &[u8]) -> Option<SocketAddr> {
-    let numbers: Option<Vec<u8>> = std::str::from_utf8(text).ok()?.trim().split(',').map(|it| it.parse().ok()).collect();
+    let numbers: Option<Vec<u8>> =
+        std::str::from_utf8(text).ok()?.trim().split(',').map(|it| it.parse().ok()).collect();
     let [a, b, c, d, high, low] = numbers?[..] else { return None };
     Some(SocketAddr::new([a, b, c, d].into(), u16::from_be_bytes([high, low])))
 }
@@ -167,7 +173,8 @@ mod tests {
     fn a_stranger_at_a_data_port_takes_nothing_from_the_client() {
         let listener = bind("127.0.0.1".parse().unwrap(), None).unwrap();
         let address = listener.local_addr().unwrap();
-        let from = |ip: &str| sys::sock::connect_from(address, Some(ip.parse().unwrap()), CONNECT_TIME, |_| Ok(())).unwrap();
+        let from =
+            |ip: &str| sys::sock::connect_from(address, Some(ip.parse().unwrap()), CONNECT_TIME, |_| Ok(())).unwrap();
         let _thief = from("127.0.0.2");
         let client = from("127.0.0.1");
         let taken = connect(Way::Passive(listener), "127.0.0.1".parse().unwrap(), address.ip()).unwrap();

@@ -78,7 +78,8 @@ pub fn parse_time(text: &[u8]) -> Option<i64> {
     if text.len() != 14 || !text.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let number = |from: usize, to: usize| text[from..to].iter().fold(0i64, |all, digit| all * 10 + i64::from(digit - b'0'));
+    let number =
+        |from: usize, to: usize| text[from..to].iter().fold(0i64, |all, digit| all * 10 + i64::from(digit - b'0'));
     let (year, month, day) = (number(0, 4), number(4, 6), number(6, 8));
     let (hour, minute, second) = (number(8, 10), number(10, 12), number(12, 14));
     if !(1..=12).contains(&month) || !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
@@ -169,7 +170,9 @@ mod tests {
 
     #[test]
     fn times_go_there_and_back() {
-        for (seconds, text) in [(0, "19700101000000"), (951_782_400, "20000229000000"), (1_795_736_096, "20261126233456")] {
+        for (seconds, text) in
+            [(0, "19700101000000"), (951_782_400, "20000229000000"), (1_795_736_096, "20261126233456")]
+        {
             assert_eq!(time(seconds), text);
             assert_eq!(parse_time(text.as_bytes()), Some(seconds));
         }

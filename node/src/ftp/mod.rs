@@ -199,9 +199,14 @@ impl Server {
         for listener in std::iter::once(&listener).chain(&implicit) {
             listener.set_nonblocking(true)?;
         }
-        let (bufs, bound) = (Bufs::new(settings.memory_bytes)?, Bound::new(settings.rate_bps.unwrap_or(0).div_ceil(8), None));
+        let (bufs, bound) =
+            (Bufs::new(settings.memory_bytes)?, Bound::new(settings.rate_bps.unwrap_or(0).div_ceil(8), None));
         let (crowd, idle) = (Mutex::default(), AtomicUsize::new(0));
-        Ok(Server { door: Arc::new(Door { settings, root, users, certificate, bufs, bound, crowd, idle }), listener, implicit })
+        Ok(Server {
+            door: Arc::new(Door { settings, root, users, certificate, bufs, bound, crowd, idle }),
+            listener,
+            implicit,
+        })
     }
 
     /// Where it listens.

@@ -61,14 +61,18 @@ pub fn of_io(error: &io::Error) -> Reply {
         K::NotFound => (550, "There is no such file or folder.".to_owned()),
         K::PermissionDenied => (550, "The server's user may not do that.".to_owned()),
         K::ReadOnlyFilesystem => (550, "The server's file system is read-only.".to_owned()),
-        K::StorageFull | K::QuotaExceeded => (452, "The server's disk is full: make room, then send it again.".to_owned()),
+        K::StorageFull | K::QuotaExceeded => {
+            (452, "The server's disk is full: make room, then send it again.".to_owned())
+        }
         K::FileTooLarge => (552, "The server's file system takes no file of that length.".to_owned()),
         K::IsADirectory => (550, "That is a folder.".to_owned()),
         K::NotADirectory => (550, "A part of that path is no folder.".to_owned()),
         K::AlreadyExists => (550, "There is something of that name already.".to_owned()),
         K::DirectoryNotEmpty => (550, "The folder is not empty.".to_owned()),
         K::InvalidFilename => (553, "The server's file system takes no name of that length.".to_owned()),
-        _ if matches!(error.raw_os_error(), Some(ELOOP | EXDEV)) => (550, "A link is in the way; none is followed here.".to_owned()),
+        _ if matches!(error.raw_os_error(), Some(ELOOP | EXDEV)) => {
+            (550, "A link is in the way; none is followed here.".to_owned())
+        }
         _ if error.raw_os_error() == Some(22) => (550, "That is no regular file.".to_owned()),
         _ => (451, format!("The server failed: {error}.")),
     };
@@ -329,13 +333,27 @@ impl<'d> Session<'d> {
                 no(502, "Not done here.")
             }
             _ if self.rights.is_none() && is_known(verb) => no(530, "Log in first: USER, PASS."),
-            b"PWD" | b"XPWD" => Ok(Reply { code: 257, text: [&files::quoted(&self.cwd)[..], b" is where you are."].concat() }),
+            b"PWD" | b"XPWD" => {
+                Ok(Reply { code: 257, text: [&files::quoted(&self.cwd)[..], b" is where you are."].concat() })
+            }
             b"TYPE" => match argument.first().map(u8::to_ascii_uppercase) {
                 Some(b'A' | b'I' | b'L') => ok(200, "Bytes go as they are."),
                 _ => no(504, "TYPE A and I, and both as they are."),
             },
-            b"MODE" => if argument.eq_ignore_ascii_case(b"S") { ok(200, "Yes.") } else { no(504, "MODE S alone: deflate is slower than the wire here.") },
-            b"STRU" => if argument.eq_ignore_ascii_case(b"F") { ok(200, "Yes.") } else { no(504, "STRU F alone.") },
+            b"MODE" => {
+                if argument.eq_ignore_ascii_case(b"S") {
+                    ok(200, "Yes.")
+                } else {
+                    no(504, "MODE S alone: deflate is slower than the wire here.")
+                }
+            }
+            b"STRU" => {
+                if argument.eq_ignore_ascii_case(b"F") {
+                    ok(200, "Yes.")
+                } else {
+                    no(504, "STRU F alone.")
+                }
+            }
             b"STAT" => ok(211, "A transfer's rate is told by your client; LIST lists."),
             b"ABOR" => ok(226, "Nothing was moving."),
             b"ALLO" => self.allo(argument),
@@ -373,7 +391,11 @@ impl<'d> Session<'d> {
         }
         std::thread::sleep(TRY_PAUSE);
         self.tries += 1;
-        if self.tries >= TRIES_MAX { no(421, "Wrong name or password, three times.") } else { no(530, "Wrong name or password.") }
+        if self.tries >= TRIES_MAX {
+            no(421, "Wrong name or password, three times.")
+        } else {
+            no(530, "Wrong name or password.")
+        }
     }
 
     fn opts(&mut self, argument: &[u8]) -> Done {
@@ -413,7 +435,14 @@ impl<'d> Session<'d> {
                 return ok(200, "EPSV and nothing else.");
             }
             b"EPSV" if matches!((argument, is_4), (b"1", false) | (b"2", true)) => {
-                return no(522, if is_4 { "Network protocol not supported, use (1)" } else { "Network protocol not supported, use (2)" });
+                return no(
+                    522,
+                    if is_4 {
+                        "Network protocol not supported, use (1)"
+                    } else {
+                        "Network protocol not supported, use (2)"
+                    },
+                );
             }
             b"PASV" if !is_4 => return no(425, "PASV is for IPv4: EPSV."),
             b"PORT" | b"EPRT" => {
@@ -428,7 +457,9 @@ impl<'d> Session<'d> {
             _ => {}
         }
         let refused = |error: io::Error| match error.kind() {
-            io::ErrorKind::AddrInUse => Reply::new(425, "No port of --passive-ports is free: try again, or give the server more of them."),
+            io::ErrorKind::AddrInUse => {
+                Reply::new(425, "No port of --passive-ports is free: try again, or give the server more of them.")
+            }
             _ => Reply::new(425, format!("No data port: {error}.")),
         };
         let listener = data::bind(self.local.ip(), self.door.settings.passive_ports).map_err(refused)?;
@@ -565,7 +596,8 @@ impl<'d> Session<'d> {
         let path = self.path(argument)?;
         let file = self.door.root.open_file(&path, false).map_err(|error| of_io(&error))?;
         let mut room = vec![0; HASH_BYTES];
-        let (mut blake3, mut sha) = (blake3::Hasher::new(), aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA256));
+        let (mut blake3, mut sha) =
+            (blake3::Hasher::new(), aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA256));
         let mut at = 0;
         loop {
             let read = sys::fs::read_at_full(&file, &mut room, at).map_err(|error| of_io(&error))?;
@@ -635,7 +667,9 @@ impl<'d> Session<'d> {
                 let _ = aws_lc_rs::rand::fill(&mut random);
                 let name = self.path(format!("upload-{}", hex(&random)).as_bytes())?;
                 match self.store(&name, From::Start) {
-                    Reply { code: 226, text } => Reply { code: 226, text: [b"FILE: ", &name[..], b": ", &text].concat() },
+                    Reply { code: 226, text } => {
+                        Reply { code: 226, text: [b"FILE: ", &name[..], b": ", &text].concat() }
+                    }
                     other => other,
                 }
             }

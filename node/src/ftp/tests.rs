@@ -305,7 +305,9 @@ fn read_only_and_write_only_users_are_held_to_it() {
     let mut client = rig.client();
     client.wants("USER anonymous", "331");
     client.wants("PASS me@", "230");
-    for refused in ["STOR g", "APPE f", "STOU", "DELE f", "MKD d", "RMD d", "RNFR f", "SITE CHMOD 600 f", "MFMT 20200101000000 f"] {
+    for refused in
+        ["STOR g", "APPE f", "STOU", "DELE f", "MKD d", "RMD d", "RNFR f", "SITE CHMOD 600 f", "MFMT 20200101000000 f"]
+    {
         client.wants(refused, "550");
     }
     client.wants("SIZE f", "213");

@@ -163,7 +163,10 @@ pub fn accept(config: &Arc<ServerConfig>, stream: &mut TcpStream) -> io::Result<
     Ok(DataTls { keys: Keys { sealing, opening, early: ahead, next: next_of(version, kernel) }, resumed })
 }
 
-fn encode(state: &mut rustls::unbuffered::EncodeTlsData<'_, ServerConnectionData>, out: &mut Vec<u8>) -> io::Result<()> {
+fn encode(
+    state: &mut rustls::unbuffered::EncodeTlsData<'_, ServerConnectionData>,
+    out: &mut Vec<u8>,
+) -> io::Result<()> {
     let at = out.len();
     loop {
         match state.encode(&mut out[at..]) {

@@ -72,7 +72,9 @@ impl Session<'_> {
             return Err(reply(521, "Data goes by TLS here: send PBSZ 0 and PROT P first."));
         }
         let failed = |error: io::Error| match error.kind() {
-            io::ErrorKind::TimedOut => reply(425, "No data connection from you within 10 s: is the port open in the firewalls between us?"),
+            io::ErrorKind::TimedOut => {
+                reply(425, "No data connection from you within 10 s: is the port open in the firewalls between us?")
+            }
             io::ErrorKind::NotConnected => reply(425, "Send EPSV, PASV, EPRT or PORT first."),
             _ => reply(425, format!("Cannot open the data connection: {error}.")),
         };
@@ -86,7 +88,10 @@ impl Session<'_> {
                 if !tls.resumed && self.door.settings.reuse_required {
                     // A client in the midst of sending is to hear why, not to find its connection reset.
                     self.turn_away(stream, beside, tls.keys);
-                    return Err(reply(522, "The data connection has to resume the control connection's TLS session: a client that cannot needs --session-reuse off here."));
+                    return Err(reply(
+                        522,
+                        "The data connection has to resume the control connection's TLS session: a client that cannot needs --session-reuse off here.",
+                    ));
                 }
                 Some(tls.keys)
             }
@@ -270,14 +275,20 @@ impl Session<'_> {
                 }
                 drop(data);
                 match part.publish() {
-                    Ok(whole) => reply(226, format!("{} bytes stored, {}.", whole.bytes, self.digest_words(&whole.digest))),
+                    Ok(whole) => {
+                        reply(226, format!("{} bytes stored, {}.", whole.bytes, self.digest_words(&whole.digest)))
+                    }
                     Err(error) => of_io(&error),
                 }
             }
             Err(cut) => {
                 // A full disk is not to stay full of parts.
                 let is_full = matches!(&cut, Cut::File(error) if is_full(error));
-                if is_full { part.discard() } else { drop(part.leave()) }
+                if is_full {
+                    part.discard()
+                } else {
+                    drop(part.leave())
+                }
                 of_cut(&cut, self.aborted)
             }
         })
@@ -353,7 +364,10 @@ fn of_cut(cut: &Cut, aborted: bool) -> Reply {
             Reply { code: 550, text } => Reply { code: 451, text },
             other => other,
         },
-        Cut::Truncated => reply(426, "The data connection ended without the word that the file is whole; what came is kept: ask SIZE, go on with REST."),
+        Cut::Truncated => reply(
+            426,
+            "The data connection ended without the word that the file is whole; what came is kept: ask SIZE, go on with REST.",
+        ),
         Cut::Broken(broken) => reply(426, format!("The data connection is no TLS any more ({broken:?}).")),
     }
 }

@@ -34,7 +34,7 @@ enum Way {
     Crc64 {
         /// Of all chunks before the last.
         before: u64,
-        open: crc_fast::Digest,
+        open: Box<crc_fast::Digest>,
     },
 }
 
@@ -44,7 +44,7 @@ impl InOrder {
     pub fn new(kind: DigestKind, chunk_bytes: u32) -> InOrder {
         let way = match kind {
             DigestKind::Blake3 => Way::Blake3 { stack: Vec::new(), open: Box::default() },
-            DigestKind::Crc64 => Way::Crc64 { before: 0, open: crc_fast::Digest::new(Crc64Nvme) },
+            DigestKind::Crc64 => Way::Crc64 { before: 0, open: Box::new(crc_fast::Digest::new(Crc64Nvme)) },
         };
         InOrder { chunk_bytes: u64::from(chunk_bytes), bytes: 0, way }
     }
