@@ -94,7 +94,7 @@ pub enum Command {
     Serve(Box<ServeArguments>),
     /// Serve a folder to clients of FTP, by TLS
     #[command(subcommand)]
-    Ftp(Box<crate::ftp::FtpCommand>),
+    Ftp(Box<crate::serve::ftp::FtpCommand>),
     /// Check a disk against a receipt, without the source
     Verify(VerifyArguments),
     /// Show, make, trust, authorize and revoke identities

@@ -5,6 +5,7 @@
 //! Invariants: SIGTERM drains, a second one ends at once; SIGHUP reloads; the service manager hears of each.
 //! Absent on purpose: serving (node::serve).
 
+pub mod ftp; // the same folder for clients of FTP
 mod systemd; // what the service manager hears and hands over
 
 use std::io::{Read, Write};

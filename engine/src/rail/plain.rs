@@ -69,7 +69,7 @@ pub struct Keys<N> {
     pub opening: Key,
     /// Bytes that came behind the handshake.
     pub early: Vec<u8>,
-    /// See above.
+    /// Gives the key that follows in a direction.
     pub next: N,
 }
 

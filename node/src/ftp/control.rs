@@ -38,7 +38,7 @@ pub enum Line {
     Late,
 }
 
-/// See the module.
+/// A control connection and what of it waits to be a line.
 #[derive(Debug)]
 pub struct ControlLine {
     stream: TcpStream,

@@ -11,6 +11,17 @@ use std::fmt::Write as _;
 use engine::tree::is_ours;
 use sys::fs::{Kind, Stat};
 
+/// What is listed, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// `ls -l`.
+    Long,
+    /// Names.
+    Names,
+    /// Facts.
+    Facts,
+}
+
 /// A name for `Dir`: components with `/` between them; empty for the root. `None`: no file can have that name.
 #[must_use]
 pub fn resolve(cwd: &[u8], asked: &[u8]) -> Option<Vec<u8>> {

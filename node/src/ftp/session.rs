@@ -18,9 +18,8 @@ use sys::fs::Kind;
 use super::Door;
 use super::control::{ControlLine, Line};
 use super::data::{self, Way};
-use super::files;
+use super::files::{self, Form};
 use super::tls;
-use super::transfer::Form;
 use super::users::{Rights, hex, is_anonymous};
 
 /// So long to say AUTH.
@@ -79,7 +78,7 @@ pub fn of_io(error: &io::Error) -> Reply {
     Reply::new(code, text)
 }
 
-/// See the module.
+/// A client that is connected, and all that it has said so far.
 pub struct Session<'d> {
     pub(super) door: &'d Door,
     pub(super) line: ControlLine,

@@ -47,9 +47,9 @@ impl ResolvesServerCert for Always {
 
 /// The TLS sessions of one control session and its data connections, which nobody else can go on with.
 #[derive(Debug, Default)]
-struct Remembered(Mutex<VecDeque<(Vec<u8>, Vec<u8>)>>);
+struct TlsSessions(Mutex<VecDeque<(Vec<u8>, Vec<u8>)>>);
 
-impl StoresServerSessions for Remembered {
+impl StoresServerSessions for TlsSessions {
     fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|(it, _)| *it != key);
@@ -83,7 +83,7 @@ pub fn terms(key: &Arc<CertifiedKey>) -> Result<(Arc<ServerConfig>, Arc<ServerCo
         .with_protocol_versions(&[&TLS13, &TLS12])?
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(Always(Arc::clone(key))));
-    config.session_storage = Arc::new(Remembered::default());
+    config.session_storage = Arc::new(TlsSessions::default());
     config.send_tls13_tickets = TICKETS_FIRST;
     let mut data = config.clone();
     data.send_tls13_tickets = TICKETS;

@@ -21,7 +21,7 @@ use sys::event::Interest;
 use sys::fs::{Dir, Kind};
 
 use super::control::ControlLine;
-use super::files;
+use super::files::{self, Form};
 use super::session::{Reply, Session, of_io};
 use super::tls::{self, Next};
 use super::{data, users::hex};
@@ -42,17 +42,6 @@ const ONE_FLIGHT_BYTES: u64 = 10 << 10;
 
 /// A client that is turned away may go on sending so long.
 const TURN_AWAY_TIME: Duration = Duration::from_secs(1);
-
-/// What is listed, and how.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
-    /// `ls -l`.
-    Long,
-    /// Names.
-    Names,
-    /// Facts.
-    Facts,
-}
 
 struct Data {
     stream: TcpStream,

@@ -94,7 +94,7 @@ struct User {
     hash: Vec<u8>,
 }
 
-/// See the module.
+/// The users of a file, which is read at each login.
 #[derive(Debug)]
 pub struct Users {
     path: PathBuf,

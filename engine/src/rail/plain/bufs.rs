@@ -14,7 +14,7 @@ use sys::mem::{Buf, Pool};
 /// Bytes of a buf: what is received or read at once.
 pub const BUF_BYTES: usize = 1 << 20;
 
-/// See the module. Clones are the same pool.
+/// The pool of all transfers of a process. Clones are the same pool.
 #[derive(Debug, Clone)]
 pub struct Bufs(Arc<Shared>);
 

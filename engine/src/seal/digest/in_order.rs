@@ -14,7 +14,7 @@ use proto::wire::control::{Digest, DigestKind};
 
 use super::{crc_digest, crc_of, join_crc};
 
-/// See the module.
+/// The digest of the bytes that came so far, in order.
 #[derive(Debug)]
 pub struct InOrder {
     chunk_bytes: u64,

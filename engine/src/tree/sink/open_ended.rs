@@ -116,7 +116,7 @@ struct Flusher {
     thread: JoinHandle<io::Result<()>>,
 }
 
-/// See the module.
+/// A file that grows by what is put into it, until it is published, left as a part or discarded.
 #[derive(Debug)]
 pub struct OpenEnded {
     base: Dir,

@@ -118,7 +118,7 @@ fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Failure {
 }
 
 fn serve(arguments: &FtpServeArguments) -> Result<Exit, Failure> {
-    crate::serve::more_descriptors();
+    super::more_descriptors();
     let signals =
         sys::signals::watch(&[sys::signals::SIGTERM, sys::signals::SIGINT]).map_err(io("watch for signals"))?;
     let home = Home::find().map_err(|error| failure_of("find LONGHAUL_HOME", &error.into()))?;
