@@ -163,7 +163,9 @@ impl<'d> Session<'d> {
                 (false, true) => LOGIN_TIME.saturating_sub(self.began.elapsed()),
                 (false, false) => AUTH_TIME.saturating_sub(self.began.elapsed()),
             };
-            let last = match self.line.next(time) {
+            // Lines that wait already are no reason to stay: who says nothing but NOOP would never have to log in.
+            let next = if !is_in && time.is_zero() { Line::Late } else { self.line.next(time) };
+            let last = match next {
                 Line::Of(line) => self.obey(&line),
                 Line::TooLong => self.say(&Reply::new(500, "A line has at most 4096 bytes.")).is_ok(),
                 Line::Late => {
@@ -226,6 +228,7 @@ impl<'d> Session<'d> {
         self.line.secure(&config, AUTH_TIME).map_err(|error| failed(error.to_string()))?;
         self.config = Some(data);
         (self.name, self.rights) = (None, None);
+        (self.rename_from, self.announced, self.rest) = (None, None, 0);
         Ok(())
     }
 
@@ -251,6 +254,10 @@ impl<'d> Session<'d> {
             _ => {
                 let reply = self.answer(&verb, argument).unwrap_or_else(|refused| refused);
                 let is_over = reply.code == 421;
+                if verb != b"RNFR" {
+                    // RNTO follows at once (RFC 959 section 4.1.3), and nobody else's login comes between.
+                    self.rename_from = None;
+                }
                 if !matches!(&verb[..], b"REST" | b"PASV" | b"EPSV" | b"PORT" | b"EPRT" | b"TYPE" | b"ALLO") {
                     self.rest = 0;
                 }
@@ -526,6 +533,7 @@ impl<'d> Session<'d> {
                 ok(350, "RNTO?")
             }
             b"RNTO" => {
+                self.need(true, true)?;
                 let Some(from) = self.rename_from.take() else { return no(503, "RNFR first.") };
                 let to = self.path(argument)?;
                 done(self.door.root.rename(&from, &to), 250, "Renamed.")

@@ -321,6 +321,41 @@ fn read_only_and_write_only_users_are_held_to_it() {
     client.wants("MKD d", "257");
 }
 
+#[test]
+fn a_rename_begun_by_one_login_is_ended_by_no_other_and_not_later() {
+    let rig = Rig::new("rename", |settings| settings.anonymous = true);
+    std::fs::write(rig.root().join("f"), b"x").unwrap();
+    let mut client = rig.logged_in();
+    client.wants("RNFR f", "350");
+    client.wants("NOOP", "200");
+    client.wants("RNTO g", "503");
+    client.wants("RNFR f", "350");
+    client.wants("USER anonymous", "331");
+    client.wants("PASS me@", "230");
+    client.wants("RNTO g", "550");
+    assert!(no_file(&rig.root(), "g"));
+}
+
+/// ALLO 0 is said by clients that do not know; a length may be that of the rest or of the whole file.
+#[test]
+fn what_was_announced_is_compared_as_clients_mean_it() {
+    let rig = Rig::new("allo", |_| ());
+    let mut client = rig.logged_in();
+    for (allo, rest, sent, code) in
+        [("0", "0", "hello", "226"), ("10", "5", "world", "226"), ("12", "10", "x", "426"), ("2", "10", "yz", "226")]
+    {
+        client.wants(&format!("ALLO {allo}"), "200");
+        let mut data = client.passive();
+        client.wants(&format!("REST {rest}"), "350");
+        client.wants("STOR f", "150");
+        data.write_all(sent.as_bytes()).unwrap();
+        drop(data);
+        let reply = client.hear();
+        assert!(reply.starts_with(code), "ALLO {allo} REST {rest}: {reply}");
+    }
+    assert_eq!(std::fs::read(rig.root().join("f")).unwrap(), b"helloworldyz");
+}
+
 /// Whatever certificate: what it proves is not what is tried here.
 #[derive(Debug)]
 struct Any;

@@ -253,7 +253,7 @@ impl Session<'_> {
             receive::file(&mut line, keys, &mut taken.bufs, &mut part)
         };
         drop(taken);
-        if came.is_ok() && data.keys.is_none() && !self.is_whole(part.bytes() - began, announced) {
+        if came.is_ok() && data.keys.is_none() && !self.is_whole(part.bytes(), began, announced) {
             came = Err(Cut::Truncated);
         }
         Ok(match came {
@@ -293,10 +293,15 @@ impl Session<'_> {
     }
 
     /// In clear the end of a stream says nothing of whether it is whole. Is it as long as was announced, or, where nothing was, is its client there still?
-    fn is_whole(&mut self, bytes: u64, announced: Option<u64>) -> bool {
-        if let Some(announced) = announced {
-            return bytes >= announced;
+    fn is_whole(&mut self, bytes: u64, began: u64, announced: Option<u64>) -> bool {
+        let came = bytes - began;
+        // ALLO 0 says nothing (RFC 959: some clients send it where they do not know). What goes on may be announced as the rest or as the file.
+        match announced {
+            Some(announced) if announced > 0 && began == 0 => return came >= announced,
+            Some(announced) if announced > 0 => return came == announced || bytes == announced,
+            _ => {}
         }
+        let bytes = came;
         if bytes <= ONE_FLIGHT_BYTES {
             return self.line.pull();
         }
