@@ -11,7 +11,7 @@ N ?= 200
 SEED ?= 1
 FIRST ?= 0
 
-.PHONY: help build book reference record pages test test-all e2e-quick needs unit e2e vmtest mutants lint deny demo race bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes host-limit policers crowd grid grid-distance grid-real torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci traces path
+.PHONY: help interop build book reference record pages test test-all e2e-quick needs unit e2e vmtest mutants lint deny demo race bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes host-limit policers crowd grid grid-distance grid-real torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci traces path
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -58,6 +58,9 @@ unit: needs ## all cargo tests: proto, sys, engine with its simulator, the comma
 e2e-quick: needs ## the main jobs of the real binary between two hosts: trees, plugs pulled, faults, tickets and keys, sync, pipes
 	cargo build --quiet --locked -p longhaul-cli
 	LONGHAUL=$(CURDIR)/target/debug/longhaul E2E_SET="01-trees 03-plug 04-faults 05-doors 11-sync 13-pipes" lab/e2e/run.sh
+
+interop: needs build ## FTP: real clients of others against our server, installed where they are missing (docs/book, "Serve a folder by FTP")
+	INTEROP=full lab/e2e/run.sh 30-ftp
 
 e2e: needs build ## the real binary between two hosts made on the spot (E2E=name runs one file)
 	lab/e2e/run.sh $(E2E)

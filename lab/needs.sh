@@ -32,6 +32,10 @@ mkfs.xfs:xfsprogs:power cuts of XFS
 unshare:util-linux:power cuts
 filefrag:e2fsprogs:clones
 iperf3:iperf3:bench wan beside TCP
+curl:curl:FTP, in clear and by TLS
+lftp:lftp:FTP of whole trees
+wget:wget:FTP by wget
+ncftpget:ncftp:FTP by ncftp
 xz:xz-utils:the binary compressed on its way over ssh
 chromium-headless-shell:chromium-headless-shell:how HTML pages look
 "

@@ -92,6 +92,9 @@ pub enum Command {
     Ls(Box<crate::lists::entries::ListArguments>),
     /// Run the daemon that other hosts copy to and from
     Serve(Box<ServeArguments>),
+    /// Serve a folder to clients of FTP, by TLS
+    #[command(subcommand)]
+    Ftp(Box<crate::serve::ftp::FtpCommand>),
     /// Check a disk against a receipt, without the source
     Verify(VerifyArguments),
     /// Show, make, trust, authorize and revoke identities

@@ -66,6 +66,7 @@ fn run() -> exit::Exit {
         args::Command::Sync(arguments) => sync::run(*arguments),
         args::Command::Ls(arguments) => lists::entries::run(&arguments),
         args::Command::Serve(arguments) => serve::run(&arguments),
+        args::Command::Ftp(command) => told(serve::ftp::run(*command)),
         args::Command::Names => serve::answer_names(),
         args::Command::Verify(arguments) => told(verify::run(&arguments)),
         args::Command::Key(command) => ended(key_command::run(command), "do what was asked with keys"),

@@ -5,6 +5,7 @@
 //! Invariants: SIGTERM drains, a second one ends at once; SIGHUP reloads; the service manager hears of each.
 //! Absent on purpose: serving (node::serve).
 
+pub mod ftp; // the same folder for clients of FTP
 mod systemd; // what the service manager hears and hands over
 
 use std::io::{Read, Write};
@@ -133,7 +134,7 @@ fn on_mistake(why: &str, is_last: bool) {
 }
 
 /// Each unauthenticated connection, rail and open file has a descriptor: as many as the system lets us have.
-fn more_descriptors() {
+pub fn more_descriptors() {
     let mut files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     files.current = files.maximum;
     let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, files);

@@ -19,5 +19,6 @@ pub mod job; // one end of a job
 pub mod report; // what is known of a job, as plain data
 pub mod event; // what a job tells while it runs
 pub mod client; // opening jobs, following them, and their outcome
+pub mod ftp; // files for clients of another protocol
 pub mod serve; // accepting sessions, and doing what their clients ask for
 pub mod verify; // a receipt against a disk

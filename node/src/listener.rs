@@ -869,5 +869,5 @@ fn is_readable(event: &Event) -> bool {
 }
 
 #[cfg(test)]
-#[path = "listener_tests.rs"]
+#[path = "listener/tests.rs"]
 mod tests;

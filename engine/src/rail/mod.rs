@@ -15,6 +15,7 @@ mod zero_copy; // frames whose memory the network reads itself
 mod unread; // payloads that go from their file unread
 pub mod stream; // steps for stream rails
 pub mod datagram; // steps for datagram rails
+pub mod plain; // a file's bytes and nothing else
 
 use std::fmt::Debug;
 

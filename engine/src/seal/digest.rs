@@ -7,6 +7,7 @@
 //! Absent on purpose: hashing payload (seal.rs).
 //! Source: BLAKE3 paper, section 2.1 (left subtree is the largest power of two); blake3 crate, `hazmat`.
 
+pub mod in_order; // of bytes that come in order
 pub mod zeros; // long runs of zeros
 
 use std::collections::BTreeMap;

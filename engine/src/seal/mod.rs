@@ -8,5 +8,6 @@
 pub mod frame; // a chunk as one frame of a stream
 pub mod hash; // the digests of a payload, taken at the source and checked at the sink
 pub mod packet; // runs of a unit ↔ datagrams
+pub mod record; // bytes ↔ records of TLS
 mod packet_keys; // the keys of packets, by epoch
 pub mod digest; // chunk digests merged to the file's

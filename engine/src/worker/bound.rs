@@ -48,6 +48,11 @@ impl Bound {
         self.rate.load(Ordering::Relaxed)
     }
 
+    /// Is there a bound, here or above?
+    pub(crate) fn is_bound(&self) -> bool {
+        self.rate() > 0 || self.above.as_ref().is_some_and(|above| above.is_bound())
+    }
+
     /// Bytes let go so far.
     #[must_use]
     pub fn taken(&self) -> u64 {

@@ -1,6 +1,6 @@
 //! Two ends of a control session in one process: who gets through, what comes across, and what is refused.
 //!
-//! Absent on purpose: the port (listener_tests.rs), files of the home folder beyond what a connection reads.
+//! Absent on purpose: the port (listener/tests.rs), files of the home folder beyond what a connection reads.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -5,7 +5,7 @@
 //! Absent on purpose: reading and writing in bulk, which goes through the ring.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
@@ -279,6 +279,29 @@ pub fn copy_range(from: &File, to: &File, offset: u64, len: u64) -> io::Result<(
         }
         to.write_all_at(&bytes[..read], at)?;
         at += read as u64;
+    }
+    Ok(())
+}
+
+/// Fills several places from a file, one after the other, in one call. Returns how many bytes there were: fewer than the places have at the
+/// file's end, or where the kernel stopped.
+pub fn read_at_scattered(file: &File, places: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
+    Ok(rustix::io::preadv(file, places, offset)?)
+}
+
+/// Writes several runs of bytes, one after the other, all of them. At most 1024 (IOV_MAX, writev(2)).
+pub fn write_at_gathered(file: &File, runs: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
+    let (mut left, mut at) = (runs, offset);
+    while !left.is_empty() {
+        let moved = match rustix::io::pwritev(file, left, at) {
+            Err(Errno::INTR) => continue,
+            moved => moved?,
+        };
+        if moved == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        at += moved as u64;
+        IoSlice::advance_slices(&mut left, moved);
     }
     Ok(())
 }

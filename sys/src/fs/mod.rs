@@ -17,8 +17,9 @@ mod storage; // file systems and the page cache
 pub use self::dir::{Dir, Entry, List};
 pub use self::file::{
     HOLE_BYTES, Writers, begin_read, clone_content, copy_range, dig, drop_cache, is_block_file_system, is_cached_at,
-    is_memory_file_system, next_data, next_hole, preallocate, punch, read_at_full, set_direct, set_file_meta, settle,
-    start_write_out, stat_file, sync_data, tells_holes, truncate, write_at_full, writers_of,
+    is_memory_file_system, next_data, next_hole, preallocate, punch, read_at_full, read_at_scattered, set_direct,
+    set_file_meta, settle, start_write_out, stat_file, sync_data, tells_holes, truncate, write_at_full,
+    write_at_gathered, writers_of,
 };
 pub use self::lock::try_lock;
 pub use self::meta::{Attribute, Pin, each_name};

@@ -160,6 +160,41 @@ pub fn take_error(fd: impl AsFd) -> io::Result<Option<io::Error>> {
     Ok(sockopt::socket_error(fd)?.err().map(io::Error::from))
 }
 
+/// Hands bytes of a file to a non-blocking socket, which nobody reads here (sendfile(2)). Returns how many went; 0: the file ends before `offset`.
+/// Errors: EAGAIN: the socket takes nothing now; EINVAL, ENOSYS: it cannot be done so with this file.
+pub fn send_file(socket: impl AsFd, file: &std::fs::File, offset: u64, bytes: usize) -> io::Result<usize> {
+    let mut at = offset;
+    Ok(rustix::fs::sendfile(socket, file, Some(&mut at), bytes)?)
+}
+
+/// Sends what a non-blocking socket takes now. `more`: other bytes follow at once. Errors: EAGAIN.
+pub fn send_now(socket: impl AsFd, bytes: &[u8], more: bool) -> io::Result<usize> {
+    let mut flags = rustix::net::SendFlags::NOSIGNAL;
+    flags.set(rustix::net::SendFlags::MORE, more);
+    Ok(rustix::net::send(socket, bytes, flags)?)
+}
+
+/// Receives what a non-blocking socket has now; 0: the other end has ended its stream. Errors: EAGAIN.
+pub fn receive_now(socket: impl AsFd, into: &mut [u8]) -> io::Result<usize> {
+    Ok(rustix::net::recv(socket, into, rustix::net::RecvFlags::empty())?.0)
+}
+
+/// A socket that is asked whether there is something to read says yes from so many bytes on, or at the end of the stream (SO_RCVLOWAT, socket(7)).
+pub fn set_receive_least(fd: impl AsFd, bytes: u32) -> io::Result<()> {
+    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    // SAFETY: SO_RCVLOWAT reads one int, and `bytes` is one that lives through the call.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVLOWAT,
+            (&raw const bytes).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Send small writes at once (true) instead of waiting for more.
 pub fn set_nodelay(fd: impl AsFd, on: bool) -> io::Result<()> {
     Ok(sockopt::set_tcp_nodelay(fd, on)?)

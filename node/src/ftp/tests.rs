@@ -1,0 +1,534 @@
+//! Whole sessions over real sockets, in the orders that go wrong.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::path::Path;
+
+use proto::wire::control::{DigestKind, Durability};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
+
+use super::users::Asked;
+use super::*;
+use crate::identity::Home;
+
+/// A door to a folder of its own, until it is dropped.
+struct Rig {
+    place: PathBuf,
+    address: SocketAddr,
+    password: String,
+    stop: Event,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Rig {
+    fn new(name: &str, change: impl FnOnce(&mut Settings)) -> Rig {
+        let place = std::env::temp_dir().join(format!("longhaul-ftp-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&place);
+        std::fs::create_dir_all(place.join("root")).unwrap();
+        let home = Home::at(&place.join("home")).unwrap();
+        let users = Users::at(&home.path(users::FILE)).unwrap();
+        let password = users.add(&"ada".parse::<Asked>().unwrap()).unwrap().unwrap();
+        let certificate = Certificate::of_home(&home, &[]).unwrap();
+        let mut settings = Settings {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            implicit: None,
+            root: place.join("root"),
+            clear: vec!["127.0.0.1".parse().unwrap()],
+            anonymous: false,
+            passive_ports: None,
+            public_address: None,
+            reuse_required: true,
+            ready: 2,
+            rate_bps: None,
+            memory_bytes: 16 << 20,
+            how: How { durability: Durability::Written, digest: DigestKind::Blake3 },
+        };
+        change(&mut settings);
+        let server = Server::bind(settings, users, certificate).unwrap();
+        let (address, stop) = (server.address().unwrap(), Event::new().unwrap());
+        let event = stop.clone();
+        let thread = Some(std::thread::spawn(move || server.run(&event).unwrap()));
+        Rig { place, address, password, stop, thread }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.place.join("root")
+    }
+
+    fn client(&self) -> Client<TcpStream> {
+        let mut client = Client { line: BufReader::new(TcpStream::connect(self.address).unwrap()) };
+        assert!(client.hear().starts_with("220 "));
+        client
+    }
+
+    fn logged_in(&self) -> Client<TcpStream> {
+        let mut client = self.client();
+        client.log_in(&self.password);
+        client
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.stop.signal();
+        let _ = self.thread.take().map(std::thread::JoinHandle::join);
+        let _ = std::fs::remove_dir_all(&self.place);
+    }
+}
+
+struct Client<S: Read> {
+    line: BufReader<S>,
+}
+
+impl<S: Read + Write> Client<S> {
+    /// The last line of a reply.
+    fn hear(&mut self) -> String {
+        loop {
+            let mut line = Vec::new();
+            self.line.read_until(b'\n', &mut line).unwrap();
+            let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+            if line.is_empty() || line.as_bytes().get(3) == Some(&b' ') && line.as_bytes()[0].is_ascii_digit() {
+                return line;
+            }
+        }
+    }
+
+    fn say(&mut self, line: &[u8]) {
+        self.line.get_mut().write_all(&[line, b"\r\n"].concat()).unwrap();
+        self.line.get_mut().flush().unwrap();
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        self.say(line.as_bytes());
+        self.hear()
+    }
+
+    /// Asks, and compares the code.
+    #[track_caller]
+    fn wants(&mut self, line: &str, code: &str) -> String {
+        let reply = self.ask(line);
+        assert!(reply.starts_with(code), "{line}: {reply}");
+        reply
+    }
+
+    fn log_in(&mut self, password: &str) {
+        self.wants("USER ada", "331");
+        self.wants(&format!("PASS {password}"), "230");
+    }
+
+    fn passive(&mut self) -> TcpStream {
+        let reply = self.wants("EPSV", "229");
+        let port = reply.split('|').nth(3).unwrap().parse().unwrap();
+        TcpStream::connect(("127.0.0.1", port)).unwrap()
+    }
+
+    fn listing(&mut self, command: &str) -> Vec<u8> {
+        let mut data = self.passive();
+        self.wants(command, "150");
+        let mut listed = Vec::new();
+        data.read_to_end(&mut listed).unwrap();
+        assert!(self.hear().starts_with("226"));
+        listed
+    }
+}
+
+fn waited_for(mut is_so: impl FnMut() -> bool) -> bool {
+    (0..500).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        is_so()
+    })
+}
+
+fn no_file(root: &Path, name: &str) -> bool {
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    !root.join(name).exists()
+}
+
+#[test]
+fn in_clear_nobody_gets_in_but_from_networks_that_were_named() {
+    let rig = Rig::new("clear", |settings| settings.clear = vec!["10.0.0.0/8".parse().unwrap()]);
+    let mut client = rig.client();
+    assert!(client.wants("USER ada", "530").contains("AUTH TLS first"));
+    client.wants("PASS x", "503");
+    client.wants("LIST", "530");
+    client.wants("PROT P", "503");
+    client.wants("AUTH GSSAPI", "504");
+    client.wants("NONSENSE", "500");
+    client.wants("XCRC f", "502");
+    let network: Network = "192.168.4.0/22".parse().unwrap();
+    assert!(network.has("192.168.7.255".parse().unwrap()) && !network.has("192.168.8.0".parse().unwrap()));
+    assert!(network.has("::ffff:192.168.4.1".parse().unwrap()));
+    assert!("0.0.0.0/0".parse::<Network>().unwrap().has("1.2.3.4".parse().unwrap()));
+    assert!(!"::/0".parse::<Network>().unwrap().has("1.2.3.4".parse().unwrap()));
+}
+
+#[test]
+fn wrong_passwords_and_unknown_users_hear_the_same_and_three_are_enough() {
+    let rig = Rig::new("password", |_| ());
+    let mut client = rig.client();
+    let mut said = Vec::new();
+    for (name, code) in [("ada", "530"), ("bob", "530"), ("ada", "421")] {
+        client.wants(&format!("USER {name}"), "331");
+        said.push(client.wants("PASS wrong", code));
+    }
+    assert_eq!(said[0], said[1]);
+    assert_eq!(client.hear(), "", "closed");
+}
+
+#[test]
+fn an_upload_whose_client_died_has_no_name_and_goes_on_where_it_was() {
+    let rig = Rig::new("died", |_| ());
+    let bytes: Vec<u8> = (0..3_000_000u32).map(|at| (at / 7) as u8).collect();
+    let mut client = rig.logged_in();
+    let mut data = client.passive();
+    client.wants("STOR f", "150");
+    data.write_all(&bytes[..2_000_000]).unwrap();
+    // As the kernel does it for a process that was killed: both at once, the control connection first.
+    drop(client);
+    drop(data);
+    assert!(no_file(&rig.root(), "f"));
+    let mut client = rig.logged_in();
+    assert!(waited_for(|| client.ask("SIZE f") == "213 2000000"));
+    assert_eq!(client.listing("NLST"), b"", "a part is in no listing");
+    let mut data = client.passive();
+    client.wants("REST 2000000", "350");
+    client.wants("STOR f", "150");
+    data.write_all(&bytes[2_000_000..]).unwrap();
+    drop(data);
+    assert!(client.hear().starts_with("226 3000000 bytes stored, BLAKE3"));
+    assert!(std::fs::read(rig.root().join("f")).unwrap() == bytes);
+    // And no more of it than REST said is there.
+    client.passive();
+    client.wants("REST 3000001", "350");
+    client.wants("STOR f", "554");
+    client.passive();
+    client.wants("REST 3000001", "350");
+    client.wants("RETR f", "554");
+}
+
+#[test]
+fn an_upload_that_is_shorter_than_announced_stays_a_part() {
+    let rig = Rig::new("announced", |_| ());
+    let mut client = rig.logged_in();
+    client.wants("ALLO 10", "200");
+    let mut data = client.passive();
+    client.wants("STOR f", "150");
+    data.write_all(b"hello").unwrap();
+    drop(data);
+    assert!(client.hear().starts_with("426"));
+    assert!(no_file(&rig.root(), "f"));
+    let mut data = client.passive();
+    client.wants("APPE f", "150");
+    data.write_all(b"world").unwrap();
+    drop(data);
+    assert!(client.hear().starts_with("226"));
+    assert_eq!(std::fs::read(rig.root().join("f")).unwrap(), b"helloworld");
+}
+
+#[test]
+fn a_download_is_aborted_while_its_client_takes_nothing_and_the_session_goes_on() {
+    let rig = Rig::new("abort", |_| ());
+    std::fs::File::create(rig.root().join("f")).unwrap().set_len(1 << 32).unwrap();
+    let mut client = rig.logged_in();
+    let data = client.passive();
+    client.wants("RETR f", "150");
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    // Commands ahead of their turn stay in order behind it.
+    client.say(b"NOOP");
+    client.say(b"\xff\xf4\xff\xf2ABOR");
+    assert!(client.hear().starts_with("426"));
+    assert!(client.hear().starts_with("226"));
+    assert!(client.hear().starts_with("200"), "the NOOP");
+    drop(data);
+    client.wants("ABOR", "226");
+    client.wants("PWD", "257");
+}
+
+#[test]
+fn nothing_outside_the_root_is_reached_by_any_component() {
+    let rig = Rig::new("root", |_| ());
+    std::fs::write(rig.place.join("secret"), b"secret").unwrap();
+    std::fs::create_dir(rig.root().join("d")).unwrap();
+    std::os::unix::fs::symlink("..", rig.root().join("up")).unwrap();
+    std::os::unix::fs::symlink("../../secret", rig.root().join("d/link")).unwrap();
+    let mut client = rig.logged_in();
+    for path in ["../secret", "/../secret", "d/../../secret", "up/secret", "d/link", "up"] {
+        client.wants(&format!("RETR {path}"), "550");
+        client.wants(&format!("HASH {path}"), "550");
+    }
+    client.wants("CWD up", "550");
+    client.wants("CWD up/root", "550");
+    client.wants("STOR up/new", "550");
+    client.wants("STOR d/link", "550");
+    client.wants("MKD up/new", "550");
+    client.wants("RNFR d/link", "350");
+    client.wants("RNTO up/moved", "550");
+    client.wants("SITE CHMOD 777 up/secret", "550");
+    client.wants("DELE up/secret", "550");
+    client.wants("STOR d/.longhaul-0123456789abcdef.part", "553");
+    client.say(b"STOR a\0b");
+    assert!(client.hear().starts_with("553"));
+    client.wants("PORT 127,0,0,2,8,0", "504");
+    client.wants("EPRT |1|127.0.0.1|25|", "504");
+    client.wants("RETR d", "550");
+    assert_eq!(std::fs::read(rig.place.join("secret")).unwrap(), b"secret");
+    assert!(!rig.place.join("new").exists() && !rig.place.join("moved").exists());
+}
+
+#[test]
+fn a_session_takes_lines_of_any_length_and_names_of_any_bytes() {
+    let rig = Rig::new("lines", |_| ());
+    let mut client = rig.logged_in();
+    client.say(&[b'x'; 100_000]);
+    assert!(client.hear().starts_with("500"));
+    client.wants("NOOP", "200");
+    let name = b"a \"b\" \xff\xfe \xc3\xa4";
+    let mut data = client.passive();
+    client.say(&[&b"STOR "[..], b"a \"b\" \xff\xff\xfe \xc3\xa4"].concat());
+    assert!(client.hear().starts_with("150"));
+    data.write_all(b"x").unwrap();
+    drop(data);
+    assert!(client.hear().starts_with("226"));
+    assert_eq!(client.listing("NLST"), [&name[..], b"\r\n"].concat());
+    std::fs::write(rig.root().join("two\nlines"), b"").unwrap();
+    assert_eq!(client.listing("NLST"), [&name[..], b"\r\n"].concat(), "a line cannot carry it");
+    assert!(client.listing("MLSD").windows(10).any(|it| it == b"type=file;"));
+    assert!(client.listing("LIST -la").ends_with(&[&name[..], b"\r\n"].concat()));
+}
+
+#[test]
+fn read_only_and_write_only_users_are_held_to_it() {
+    let rig = Rig::new("rights", |settings| settings.anonymous = true);
+    std::fs::write(rig.root().join("f"), b"x").unwrap();
+    let mut client = rig.client();
+    client.wants("USER anonymous", "331");
+    client.wants("PASS me@", "230");
+    for refused in
+        ["STOR g", "APPE f", "STOU", "DELE f", "MKD d", "RMD d", "RNFR f", "SITE CHMOD 600 f", "MFMT 20200101000000 f"]
+    {
+        client.wants(refused, "550");
+    }
+    client.wants("SIZE f", "213");
+    let users = Users::at(&rig.place.join("home").join(users::FILE)).unwrap();
+    let password = users.add(&"drop:wo".parse::<Asked>().unwrap()).unwrap().unwrap();
+    client.wants("USER drop", "331");
+    client.wants(&format!("PASS {password}"), "230");
+    for refused in ["RETR f", "LIST", "NLST", "MLSD", "HASH f", "DELE f", "RNFR f"] {
+        client.wants(refused, "550");
+    }
+    client.wants("MKD d", "257");
+}
+
+#[test]
+fn a_rename_begun_by_one_login_is_ended_by_no_other_and_not_later() {
+    let rig = Rig::new("rename", |settings| settings.anonymous = true);
+    std::fs::write(rig.root().join("f"), b"x").unwrap();
+    let mut client = rig.logged_in();
+    client.wants("RNFR f", "350");
+    client.wants("NOOP", "200");
+    client.wants("RNTO g", "503");
+    client.wants("RNFR f", "350");
+    client.wants("USER anonymous", "331");
+    client.wants("PASS me@", "230");
+    client.wants("RNTO g", "550");
+    assert!(no_file(&rig.root(), "g"));
+}
+
+/// ALLO 0 is said by clients that do not know; a length may be that of the rest or of the whole file.
+#[test]
+fn what_was_announced_is_compared_as_clients_mean_it() {
+    let rig = Rig::new("allo", |_| ());
+    let mut client = rig.logged_in();
+    for (allo, rest, sent, code) in
+        [("0", "0", "hello", "226"), ("10", "5", "world", "226"), ("12", "10", "x", "426"), ("2", "10", "yz", "226")]
+    {
+        client.wants(&format!("ALLO {allo}"), "200");
+        let mut data = client.passive();
+        client.wants(&format!("REST {rest}"), "350");
+        client.wants("STOR f", "150");
+        data.write_all(sent.as_bytes()).unwrap();
+        drop(data);
+        let reply = client.hear();
+        assert!(reply.starts_with(code), "ALLO {allo} REST {rest}: {reply}");
+    }
+    assert_eq!(std::fs::read(rig.root().join("f")).unwrap(), b"helloworldyz");
+}
+
+/// Whatever certificate: what it proves is not what is tried here.
+#[derive(Debug)]
+struct Any;
+
+impl ServerCertVerifier for Any {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+fn client_config(version: &'static rustls::SupportedProtocolVersion) -> Arc<ClientConfig> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[version]).unwrap();
+    Arc::new(config.dangerous().with_custom_certificate_verifier(Arc::new(Any)).with_no_client_auth())
+}
+
+type Tls = StreamOwned<ClientConnection, TcpStream>;
+
+fn covered(config: &Arc<ClientConfig>, stream: TcpStream) -> Tls {
+    let name = ServerName::try_from("localhost").unwrap();
+    StreamOwned::new(ClientConnection::new(Arc::clone(config), name).unwrap(), stream)
+}
+
+fn secure_client(rig: &Rig, config: &Arc<ClientConfig>) -> Client<Tls> {
+    let mut client = rig.client();
+    client.wants("AUTH TLS", "234");
+    // A command behind AUTH in clear would be believed after it: nothing of it is.
+    let mut client = Client { line: BufReader::new(covered(config, client.line.into_inner())) };
+    client.log_in(&rig.password);
+    client
+}
+
+#[test]
+fn a_covered_stream_ends_by_close_notify_alone_whatever_the_control_connection_does() {
+    let rig = Rig::new("notify", |settings| settings.clear = Vec::new());
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let config = client_config(version);
+        let mut client = secure_client(&rig, &config);
+        client.passive();
+        client.wants("RETR f", "550");
+        client.passive();
+        client.wants("STOR f", "521");
+        client.wants("PBSZ 0", "200");
+        client.wants("PROT C", "534");
+        client.wants("PROT P", "200");
+        let data = client.passive();
+        client.wants("STOR f", "150");
+        let mut data = covered(&config, data);
+        data.write_all(b"hello").unwrap();
+        data.flush().unwrap();
+        data.sock.shutdown(Shutdown::Write).unwrap();
+        assert!(client.hear().starts_with("426"));
+        assert!(!rig.root().join("f").exists());
+        let data = client.passive();
+        client.wants("APPE f", "150");
+        let mut data = covered(&config, data);
+        data.write_all(b" world").unwrap();
+        data.conn.send_close_notify();
+        data.flush().unwrap();
+        let said = client.hear();
+        assert!(said.starts_with("226 11 bytes"), "{said}");
+        // Large enough for many records, there and back.
+        let bytes: Vec<u8> = (0..5_000_000u32).map(|at| (at / 3) as u8).collect();
+        std::fs::write(rig.root().join("big"), &bytes).unwrap();
+        let data = client.passive();
+        client.wants("RETR big", "150");
+        let (mut data, mut got) = (covered(&config, data), Vec::new());
+        data.read_to_end(&mut got).unwrap();
+        let said = client.hear();
+        assert!(got == bytes && said.starts_with("226"), "{version:?}: {} of {} bytes, {said}", got.len(), bytes.len());
+        std::fs::remove_file(rig.root().join("f")).unwrap();
+    }
+}
+
+#[test]
+fn a_data_connection_of_another_tls_session_is_turned_away_and_its_upload_has_no_name() {
+    let rig = Rig::new("reuse", |_| ());
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let (own, thief) = (client_config(version), client_config(version));
+        let mut client = secure_client(&rig, &own);
+        // The thief has a session too, of its own control connection.
+        let mut other = secure_client(&rig, &thief);
+        other.wants("NOOP", "200");
+        client.wants("PROT P", "200");
+        let data = client.passive();
+        client.wants("STOR f", "150");
+        let mut data = covered(&thief, data);
+        let _ = data.write_all(b"stolen");
+        let _ = data.flush();
+        data.conn.send_close_notify();
+        let _ = data.flush();
+        let _ = data.sock.shutdown(Shutdown::Write);
+        assert!(client.hear().starts_with("522"));
+        assert!(no_file(&rig.root(), "f"));
+        client.wants("SIZE f", "550");
+    }
+}
+
+#[test]
+fn two_uploads_of_one_name_are_one_writer_and_a_refusal() {
+    let rig = Rig::new("two", |_| ());
+    let (mut first, mut second) = (rig.logged_in(), rig.logged_in());
+    let mut data = first.passive();
+    first.wants("STOR f", "150");
+    data.write_all(b"first").unwrap();
+    let _other = second.passive();
+    second.wants("STOR f", "450");
+    second.wants("SIZE f", "550");
+    drop(data);
+    assert!(first.hear().starts_with("226"));
+    assert_eq!(std::fs::read(rig.root().join("f")).unwrap(), b"first");
+}
+
+#[test]
+fn places_come_back_when_clients_go() {
+    let rig = Rig::new("places", |_| ());
+    // More than wait, and more than may be strangers at once in the end.
+    for _ in 0..20 {
+        let clients: Vec<_> = (0..20).map(|_| rig.client()).collect();
+        drop(clients);
+    }
+    assert!(waited_for(|| {
+        let mut client = Client { line: BufReader::new(TcpStream::connect(rig.address).unwrap()) };
+        client.hear().starts_with("220")
+    }));
+    let strangers: Vec<_> = (0..STRANGERS_MAX).map(|_| TcpStream::connect(rig.address).unwrap()).collect();
+    assert!(waited_for(|| {
+        let mut client = Client { line: BufReader::new(TcpStream::connect(rig.address).unwrap()) };
+        client.hear().starts_with("421")
+    }));
+    drop(strangers);
+    assert!(waited_for(|| {
+        let mut client = Client { line: BufReader::new(TcpStream::connect(rig.address).unwrap()) };
+        client.hear().starts_with("220")
+    }));
+}
+
+#[test]
+fn no_free_port_and_a_full_house_have_their_codes() {
+    let taken = data::bind("127.0.0.1".parse().unwrap(), None).unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let rig = Rig::new("ports", |settings| settings.passive_ports = Some(Range { first: port, last: port }));
+    let mut client = rig.logged_in();
+    assert!(client.wants("EPSV", "425").contains("--passive-ports"));
+    client.wants("PASV", "425");
+    client.wants("RETR f", "550");
+}

@@ -1,0 +1,238 @@
+//! TLS of the FTP door: its terms, and the handshake of data connections.
+//!
+//! For: FTPS by RFC 4217, on this door alone; sessions of ours have another TLS (`link::tls`).
+//! In and out: a certificate; for each control session terms of its own; a data connection that is up, with its keys taken out for `engine::rail::plain`.
+//! Invariants: TLS 1.2 and 1.3, ECDHE and AEAD only; the memory of TLS sessions is one control session's own, so a data connection that resumes one resumes
+//! this one's, and nobody else's data connection can.
+//! Absent on purpose: moving bytes of files (`engine`).
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use engine::rail::plain::{Direction, Keys};
+use engine::seal::record::{Cipher, Key, Version, record_bytes};
+use rustls::crypto::aws_lc_rs;
+use rustls::kernel::KernelConnection;
+use rustls::server::{
+    ClientHello, ResolvesServerCert, ServerConnectionData, StoresServerSessions, UnbufferedServerConnection,
+};
+use rustls::sign::CertifiedKey;
+use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ConnectionTrafficSecrets, HandshakeKind, ProtocolVersion, ServerConfig};
+
+/// TLS sessions that a control session remembers for good: those of its own handshake, which clients (lftp) show for each data connection, although a
+/// ticket should be used once (RFC 8446 appendix C.4). Nobody can see more by that than that the connections belong together; 0-RTT there is none.
+const SESSIONS_KEPT: usize = TICKETS_FIRST;
+/// And besides the newest ones: each data connection brings `TICKETS`.
+const SESSIONS_NEW: usize = 60;
+/// Tickets for a control connection. A client that shows each once, and reads none of those that come on data connections which it only writes to, has
+/// as many uploads (Cyberduck #18399): 230 bytes each.
+const TICKETS_FIRST: usize = 16;
+/// Tickets for a data connection: clients that open two at once have one for each.
+const TICKETS: usize = 2;
+/// What a peer may say before its handshake is over.
+const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
+
+#[derive(Debug)]
+struct Always(Arc<CertifiedKey>);
+
+impl ResolvesServerCert for Always {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+}
+
+/// The TLS sessions of one control session and its data connections, which nobody else can go on with.
+#[derive(Debug, Default)]
+struct TlsSessions(Mutex<VecDeque<(Vec<u8>, Vec<u8>)>>);
+
+impl StoresServerSessions for TlsSessions {
+    fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|(it, _)| *it != key);
+        if all.len() >= SESSIONS_KEPT + SESSIONS_NEW {
+            all.remove(SESSIONS_KEPT);
+        }
+        all.push_back((key, value));
+        true
+    }
+
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().find(|(it, _)| it == key).map(|(_, value)| value.clone())
+    }
+
+    fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.get(key)
+    }
+
+    fn can_cache(&self) -> bool {
+        true
+    }
+}
+
+/// The terms of one control session, and those of its data connections.
+///
+/// # Errors
+/// Versions that the library does not have.
+pub fn terms(key: &Arc<CertifiedKey>) -> Result<(Arc<ServerConfig>, Arc<ServerConfig>), rustls::Error> {
+    let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_protocol_versions(&[&TLS13, &TLS12])?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(Always(Arc::clone(key))));
+    config.session_storage = Arc::new(TlsSessions::default());
+    config.send_tls13_tickets = TICKETS_FIRST;
+    let mut data = config.clone();
+    data.send_tls13_tickets = TICKETS;
+    data.enable_secret_extraction = true;
+    Ok((Arc::new(config), Arc::new(data)))
+}
+
+/// The keys that follow, which few connections ever ask for.
+pub type Next = Box<dyn FnMut(Direction) -> Option<Key> + Send>;
+
+/// A data connection whose handshake is over.
+pub struct DataTls {
+    /// What moves its bytes.
+    pub keys: Keys<Next>,
+    /// It goes on from the control session's TLS.
+    pub resumed: bool,
+}
+
+impl std::fmt::Debug for DataTls {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("DataTls").field("resumed", &self.resumed).finish_non_exhaustive()
+    }
+}
+
+/// Makes the server's half of a handshake over a socket that blocks, with a time limit of its own.
+///
+/// # Errors
+/// The network's; what is wrong with what the peer says.
+pub fn accept(config: &Arc<ServerConfig>, stream: &mut TcpStream) -> io::Result<DataTls> {
+    let mut connection = UnbufferedServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
+    // The library sees a record at a time, and none that it does not ask for: the first bytes of a file may come with the handshake's last.
+    let (mut ahead, mut incoming, mut outgoing) = (Vec::new(), Vec::new(), Vec::new());
+    loop {
+        let UnbufferedStatus { mut discard, state } = connection.process_tls_records(&mut incoming);
+        let mut is_over = false;
+        let failed = match state {
+            Ok(ConnectionState::EncodeTlsData(mut state)) => {
+                encode(&mut state, &mut outgoing)?;
+                None
+            }
+            Ok(ConnectionState::TransmitTlsData(state)) => {
+                stream.write_all(&outgoing)?;
+                outgoing.clear();
+                state.done();
+                None
+            }
+            Ok(ConnectionState::BlockedHandshake) => {
+                incoming.drain(..std::mem::take(&mut discard));
+                take_record(stream, &mut ahead, &mut incoming)?;
+                None
+            }
+            Ok(ConnectionState::WriteTraffic(_)) => {
+                is_over = true;
+                None
+            }
+            Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) => Some(error),
+        };
+        if let Some(error) = failed {
+            tell_alert(&mut connection, stream);
+            return Err(io::Error::other(error));
+        }
+        discard = discard.min(incoming.len());
+        incoming.drain(..discard);
+        if is_over {
+            break;
+        }
+    }
+    if !outgoing.is_empty() {
+        stream.write_all(&outgoing)?;
+    }
+    let resumed = connection.handshake_kind() == Some(HandshakeKind::Resumed);
+    let (secrets, kernel) = connection.dangerous_into_kernel_connection().map_err(io::Error::other)?;
+    let version = version_of(&kernel);
+    let sealing = key_of(version, secrets.tx)?;
+    let opening = key_of(version, secrets.rx)?;
+    Ok(DataTls { keys: Keys { sealing, opening, early: ahead, next: next_of(version, kernel) }, resumed })
+}
+
+fn encode(
+    state: &mut rustls::unbuffered::EncodeTlsData<'_, ServerConnectionData>,
+    out: &mut Vec<u8>,
+) -> io::Result<()> {
+    let at = out.len();
+    loop {
+        match state.encode(&mut out[at..]) {
+            Ok(bytes) => {
+                out.truncate(at + bytes);
+                return Ok(());
+            }
+            Err(EncodeError::InsufficientSize(wanted)) => out.resize(at + wanted.required_size, 0),
+            Err(error) => return Err(io::Error::other(error)),
+        }
+    }
+}
+
+/// The peer hears why, if there is something to say.
+fn tell_alert(connection: &mut UnbufferedServerConnection, stream: &mut TcpStream) {
+    let mut outgoing = Vec::new();
+    while let Ok(ConnectionState::EncodeTlsData(mut state)) = connection.process_tls_records(&mut []).state {
+        if encode(&mut state, &mut outgoing).is_err() {
+            break;
+        }
+    }
+    let _ = stream.write_all(&outgoing);
+}
+
+/// Gives the library the next record, once it is whole.
+fn take_record(stream: &mut TcpStream, ahead: &mut Vec<u8>, incoming: &mut Vec<u8>) -> io::Result<()> {
+    loop {
+        let whole = record_bytes(ahead).map_err(|broken| io::Error::other(format!("no TLS came ({broken:?})")))?;
+        if let Some(bytes) = whole.filter(|&bytes| bytes <= ahead.len()) {
+            incoming.extend(ahead.drain(..bytes));
+            return Ok(());
+        }
+        let at = ahead.len();
+        if at >= HANDSHAKE_BYTES_MAX {
+            return Err(io::Error::other("the client's handshake is too long"));
+        }
+        ahead.resize(HANDSHAKE_BYTES_MAX, 0);
+        let read = stream.read(&mut ahead[at..]);
+        ahead.truncate(at + *read.as_ref().unwrap_or(&0));
+        if read? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+fn version_of(kernel: &KernelConnection<ServerConnectionData>) -> Version {
+    if kernel.protocol_version() == ProtocolVersion::TLSv1_3 { Version::Tls13 } else { Version::Tls12 }
+}
+
+fn key_of(version: Version, (number, secrets): (u64, ConnectionTrafficSecrets)) -> io::Result<Key> {
+    let (cipher, key, iv) = match secrets {
+        ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (Cipher::Aes128Gcm, key, iv),
+        ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (Cipher::Aes256Gcm, key, iv),
+        ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (Cipher::ChaCha20Poly1305, key, iv),
+        _ => return Err(io::Error::other("a cipher that this program does not have")),
+    };
+    let iv = iv.as_ref().try_into().map_err(|_| io::Error::other("a nonce of another length"))?;
+    Ok(Key::new(version, cipher, key.as_ref(), iv, number))
+}
+
+fn next_of(version: Version, mut kernel: KernelConnection<ServerConnectionData>) -> Next {
+    Box::new(move |direction| {
+        let secrets = match direction {
+            Direction::Sealing => kernel.update_tx_secret(),
+            Direction::Opening => kernel.update_rx_secret(),
+        };
+        key_of(version, secrets.ok()?).ok()
+    })
+}
