@@ -2,8 +2,8 @@
 //!
 //! For: the `delay` controller, which beside a flow that keeps the queue full (CUBIC, BBR) would shrink to nothing.
 //! In and out: queue, share and signals in; the rate to take beside a competitor out.
-//! Invariants: the competitive mode is entered only after many rounds of evidence; it is left when the queue empties, and for a trial after
-//! `STAY_ROUNDS`. The question is that of Nimbus (Goyal et al. 2022), the evidence (a queue that nobody empties) that of Copa (Arun and
+//! Invariants: the competitive mode is entered only after many rounds of evidence and a clearing that the queue withstood; it is left when a clearing
+//! empties the queue, or it stays empty for `CALM_ROUNDS`. The question is that of Nimbus (Goyal et al. 2022), the evidence (a queue that nobody empties) that of Copa (Arun and
 //! Balakrishnan 2018).
 //! Absent on purpose: telling competitors apart: CUBIC and BBR are answered alike, by a CUBIC window between a floor and a ceiling of the link.
 
@@ -90,8 +90,6 @@ pub(super) struct Competitor {
     cubic: Option<Box<Cubic>>,
     /// The rate and where it goes, before the window.
     entering: Option<(f64, f64)>,
-    /// Rounds in the competitive mode.
-    stayed: f64,
     /// Rounds of an empty queue in it.
     calm: f64,
     /// What is left of the floor.
@@ -113,7 +111,6 @@ impl Competitor {
             lossy: 0.0,
             cubic: None,
             entering: None,
-            stayed: 0.0,
             calm: 0.0,
             floor: 1.0,
             rate: 0.0,
@@ -189,7 +186,6 @@ impl Competitor {
     pub(super) fn enter(&mut self, rate: f64, entry: f64) {
         self.cubic = None;
         self.entering = Some((rate, (entry * self.floor).max(rate)));
-        self.stayed = 0.0;
         self.calm = 0.0;
         self.rate = f64::MAX;
     }
@@ -217,7 +213,6 @@ impl Competitor {
         }
         let cubic = self.cubic.as_mut()?;
         cubic.on_signal(signal);
-        self.stayed += elapsed;
         let is_calm = queue < (target + 2.0 * QUEUE_EACH_NS).min(0.3 * self.queue_slow);
         // What all have cleared together is calm at once.
         self.calm = if is_calm {

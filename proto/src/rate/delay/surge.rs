@@ -2,8 +2,8 @@
 //!
 //! For: the `delay` controller after its start. Jitter, and receivers that join packets, make the first train look slower than the link; a window that doubles
 //! (RFC 5681) would find the rest within rounds, and a probe of a few percent would take dozens.
-//! In and out: the queue and what passes in; half a round trip of more, and its judgement a round trip later, out.
-//! Invariants: what a surge adds to a queue is at most half a round trip of what it is above the rate before, and is given back at once; the next one follows
+//! In and out: the queue and what passes in; a quarter of a round trip of more, and its judgement a round trip later, out.
+//! Invariants: what a surge adds to a queue is at most a quarter of a round trip of what it is above the rate before, and is given back at once; the next one follows
 //! only if all of this one passed and no queue grew.
 //! Absent on purpose: loss (`ceiling`), and room that others leave later (`probe`).
 
