@@ -1,8 +1,10 @@
 # Longhaul: every recipe is one line of intent. `make` or `make help` lists them.
 SHELL := /bin/bash
+, := ,
 HOST  := $(shell rustc -vV | sed -n 's/^host: //p')
-# The shipped binary is static: no shared C library is needed on the host it is copied to.
-STATIC := CARGO_TARGET_$(shell echo $(HOST) | tr 'a-z-' 'A-Z_')_RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static"
+# The shipped binary is static: no shared C library is needed on the host it is copied to. rustc links with lld on x86-64, which keeps equal functions once.
+ONCE   := $(if $(filter x86_64-%-linux-gnu,$(HOST)),-C link-arg=-Wl$(,)--icf=all)
+STATIC := CARGO_TARGET_$(shell echo $(HOST) | tr 'a-z-' 'A-Z_')_RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static $(ONCE)"
 BIN   := target/$(HOST)/release/longhaul
 # Races other programs; not part of the product.
 RACE  := target/$(HOST)/release/longhaul-race

@@ -21,7 +21,10 @@ fi
 # Dependencies are compiled by their absolute paths, which end up in the words of panics; those of C in its assertions.
 cargo_home=${CARGO_HOME:-$HOME/.cargo}
 export CFLAGS="${CFLAGS:-} -ffile-prefix-map=$cargo_home=/cargo -ffile-prefix-map=$PWD=/longhaul"
-export RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static --remap-path-prefix=$cargo_home=/cargo --remap-path-prefix=$PWD=/longhaul"
+# Equal functions are kept once where rustc links with lld, as `make build` has it.
+once=
+[ "$triple" != x86_64-unknown-linux-gnu ] || once="-C link-arg=-Wl,--icf=all"
+export RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static $once --remap-path-prefix=$cargo_home=/cargo --remap-path-prefix=$PWD=/longhaul"
 cargo build --release --locked --target "$triple" --target-dir "$folder" -p longhaul-cli >&2
 # One name for each architecture: what strip.sh links to it is found by gdb.
 shipped="$folder/longhaul-$arch"

@@ -62,12 +62,15 @@ enum Look {
 }
 
 impl Look {
-    /// How often it is looked at before it is called wrong: counts are the dice's own, times are the machine's too. `late`: the emulator was.
+    /// How often it is looked at before it is called wrong: counts are the dice's own, times are the machine's too, and so is what stands in a
+    /// queue or overtakes while the sender is not run. `late`: the emulator was. The dice are thrown from one seed, so that looking again is
+    /// never a second throw.
     fn tries(self, late: bool) -> usize {
         match self {
             Look::RoundTrip | Look::Rate | Look::Jitter if late => TRIES_LATE,
-            Look::RoundTrip | Look::Rate | Look::Jitter => TRIES,
-            Look::Lost | Look::Queue | Look::Late | Look::Twice | Look::Harmed => 1,
+            Look::RoundTrip | Look::Rate | Look::Jitter | Look::Queue | Look::Late => TRIES,
+            Look::Lost | Look::Twice | Look::Harmed if late => TRIES,
+            Look::Lost | Look::Twice | Look::Harmed => 1,
         }
     }
 }
