@@ -409,3 +409,15 @@ fn a_train_that_jitter_blurred_is_not_the_link() {
         assert!(shown.model >= least, "cell {number}: {:.3} of the model", shown.model);
     }
 }
+
+/// Where a train holds the link for a quarter of a round trip, its rate is the link's or our share of it: a start that looked again in the round
+/// trips after it cost a fifth of a job of a few round trips (0.77, 0.82, 0.71 and 0.64 of the model).
+#[test]
+fn where_few_packets_fill_the_path_the_start_is_over_with_its_train() {
+    let all = cells::Cell::all();
+    for (number, least) in [(1960, 0.9), (205, 0.95), (220, 0.95), (9630, 0.85)] {
+        let shown = all[number].run();
+        println!("{}", all[number].line(&shown));
+        assert!(shown.model >= least, "cell {number}: {:.3} of the model", shown.model);
+    }
+}

@@ -37,18 +37,30 @@ impl<P: Platform> Worker<P> {
         self.reserve + usize::from(self.share.receivers > 0 && has_datagrams)
     }
 
-    /// A buf to read a unit again into. Chunks that wait for their turn make room if nothing else does: repairs go before them.
-    pub(super) fn buf_to_reload(&mut self, index: usize) -> Option<Buf> {
+    /// A buf to read a unit again into. Chunks that wait for their turn make room if nothing else does: repairs go before them. `is_begun`: the receiver
+    /// has a part of it, and so a buf that others wait for.
+    pub(super) fn buf_to_reload(&mut self, index: usize, is_begun: bool) -> Option<Buf> {
         let reserve = if self.share.receivers > 0 { self.reserve } else { 0 };
         while self.platform.pool().free() <= reserve {
             match self.unload_oldest(Some(index)) {
                 Some(Freed::Common) => break,
                 // Whoever took a common one in its place would take what is left to receivers.
                 Some(Freed::Apart) => {}
-                None => return self.rails[index].as_mut()?.feed()?.take_back_last(),
+                None => {
+                    let own = self.rails[index].as_mut()?.feed()?.take_back_last();
+                    return if is_begun { own.or_else(|| self.take_from_unbegun()) } else { own };
+                }
             }
         }
         self.platform.pool().take()
+    }
+
+    /// The buf of a chunk of which nothing has arrived, on whatever rail: filled and not sent, or sent in vain. A receiver whose bufs are all held by parts of
+    /// other chunks takes nothing of it; if the sender's bufs were all held by such chunks, both ends would wait for each other for good (seed 7473 of the simulator).
+    fn take_from_unbegun(&mut self) -> Option<Buf> {
+        let mut rails = self.rails.iter_mut().flatten();
+        let filled = rails.by_ref().find_map(|rail| rail.datagram()?.feed()?.take_back_last());
+        filled.or_else(|| self.rails.iter_mut().flatten().find_map(|rail| rail.datagram()?.unload_unarrived()))
     }
 
     /// Memory is short: the buf of the unit that was sent longest ago, on whatever rail, goes back to the pool. Of equals, one of the rail

@@ -240,8 +240,8 @@ impl<P: Platform> Worker<P> {
 
     /// Reads units again of which something was lost, as far as there are bufs.
     fn reload_wanted(&mut self, index: usize) {
-        while let Some(unit) = self.rails[index].as_mut().and_then(|rail| rail.datagram()?.next_wanted()) {
-            let buf = self.buf_to_reload(index);
+        while let Some((unit, is_begun)) = self.rails[index].as_mut().and_then(|rail| rail.datagram()?.next_wanted()) {
+            let buf = self.buf_to_reload(index, is_begun);
             let (rail, end, mut cx) = self.at(index);
             let Rail::Datagram(rail) = rail else { return };
             match buf {

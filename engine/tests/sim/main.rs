@@ -224,6 +224,15 @@ fn one_seed() {
     println!("seed {seed}: well after {runs} runs, datagram rails: {paths:?}");
 }
 
+/// Two workers out of bufs: the receiver's hold parts of chunks that the sender has let go of, the sender's hold chunks that the receiver has no room for.
+/// The sender took none of the latter back, and both waited for good (7473). The others stood still while the rate came back from a black hole.
+#[test]
+fn ends_that_are_out_of_bufs_do_not_wait_for_each_other() {
+    for seed in [7473, 652, 1158, 115] {
+        story(seed, false, false);
+    }
+}
+
 /// `TRACE=n`: the digests of the first n stories' traces, troubled and calm, one per line and one of all. A change of shape alone leaves them as they were.
 #[test]
 fn digests_of_traces() {

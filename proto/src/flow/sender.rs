@@ -182,6 +182,21 @@ impl FlowSender {
         self.reloads -= u32::from(asked);
     }
 
+    /// Nothing of this unit is known to have arrived: the receiver may have no room for it.
+    pub fn is_unarrived(&mut self, unit: u32) -> bool {
+        self.units.is_unarrived(unit)
+    }
+
+    /// The caller lets go of the bytes of a unit that was not sent whole: they will be asked for by `Step::Reload`. False, and nothing changes: an older
+    /// unit has to be sent first.
+    pub fn unload_unsent(&mut self, unit: u32) -> bool {
+        let fits = self.units.forget_fresh(unit);
+        if fits {
+            self.unloaded(unit);
+        }
+        fits
+    }
+
     /// The caller let go of the unit's bytes; should they be needed again, `Step::Reload` says so.
     pub fn unloaded(&mut self, unit: u32) {
         if let Some(unit) = self.units.get(unit) {

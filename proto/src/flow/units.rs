@@ -138,6 +138,29 @@ impl Units {
         self.repairs = repairs;
     }
 
+    /// Nothing of this unit is known to be at the other end. Of one that is closed, something is.
+    pub(super) fn is_unarrived(&mut self, number: u32) -> bool {
+        self.get(number).is_some_and(|unit| unit.confirmed.is_empty())
+    }
+
+    /// The unit's bytes are gone from memory: what was never sent of it waits to be sent again. False, and nothing changes: an older unit has to be
+    /// sent first.
+    pub(super) fn forget_fresh(&mut self, number: u32) -> bool {
+        let fresh = self.fresh;
+        let Some(unit) = self.get(number) else { return false };
+        let rest = unit.next..unit.bytes;
+        if rest.is_empty() {
+            return true;
+        }
+        if number != fresh {
+            return false;
+        }
+        unit.next = unit.bytes;
+        self.fresh += 1;
+        self.lose(number, rest);
+        true
+    }
+
     /// The oldest unit of which something was never sent.
     pub(super) fn oldest_fresh(&mut self) -> Option<u32> {
         (self.fresh < self.next).then_some(self.fresh)

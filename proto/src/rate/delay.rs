@@ -640,7 +640,11 @@ impl Delay {
             // Too few came to say anything: once more, after a round trip.
             if signal.now_ns.saturating_sub(self.stepped_ns) > self.path.rtt_ns().saturating_mul(3) / 2 {
                 self.tries += 1;
+                // What came of a train tells how fast a packet goes through: the next ones need not be a tenth of a second apart.
+                let by_round = 2.0 * packet * 1e9 / self.path.rtt_ns() as f64;
+                let seen = self.train_rate().unwrap_or(0.0);
                 self.restart(signal.now_ns);
+                self.rate = self.rate.max(by_round.min(seen / 2.0));
             }
             return;
         }
@@ -649,7 +653,30 @@ impl Delay {
         let blind = 2.0 * packet * f64::from(TRAIN_PACKETS) * 1e9 / self.path.rtt_ns() as f64;
         self.link = seen.unwrap_or(self.link);
         let rate = seen.map_or(blind, |rate| self.weight().first * rate);
+        let rtt = self.path.rtt_ns() as f64;
+        if seen.is_some_and(|rate| train * 1e9 > rtt / 4.0 * rate) && self.config.policy != Policy::Low {
+            // The train has the link for a quarter of a round trip: beside others it would come at our share.
+            self.found_by_train(signal.now_ns, train);
+            return;
+        }
         self.launch(signal.now_ns, self.first_flight(), rate);
+    }
+
+    /// A train took so long that its rate is the link's, or our share of it. What of it does not fit into the path waits in the queue: that is given back.
+    fn found_by_train(&mut self, now_ns: u64, train: f64) {
+        self.goal = 0.98 * self.link;
+        self.rate = self.goal;
+        self.full = self.goal;
+        self.stepped_ns = now_ns;
+        let waits = train * 1e9 / self.link.max(1.0) - self.path.rtt_ns() as f64;
+        if waits > QUEUE_ALONE_NS {
+            self.drain.shed(now_ns, waits);
+            self.rate *= 0.5;
+            self.starting = false;
+            self.phase = Phase::Steady;
+        } else {
+            self.phase = Phase::Hold { until_ns: now_ns.saturating_add(self.path.rtt_ns()) };
+        }
     }
 
     /// A flight of so many bytes at most: an eighth of a round trip at this rate, the rest at less.

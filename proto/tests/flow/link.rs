@@ -605,6 +605,9 @@ impl World {
                 self.sender.on_feedback(self.now_ns, &feedback).expect("honest feedback");
                 self.out.unheard_ns = self.out.unheard_ns.max(self.now_ns - self.heard_ns);
                 (self.heard_ns, self.wake_ns) = (self.now_ns, self.now_ns);
+                if std::env::var_os("SHOW").is_some() {
+                    self.show();
+                }
             }
             Moving::Landed(unit) => self.receiver.done(unit),
             Moving::Reloaded(unit) => {
@@ -613,6 +616,23 @@ impl World {
                 self.wake_ns = self.now_ns;
             }
         }
+    }
+
+    /// `SHOW=1`: a line for each feedback.
+    fn show(&self) {
+        let (seen, controller) = (self.sender.stats(), self.sender.controller());
+        println!(
+            "{:10.3} ms {:12} rate {:10.3} Mbit/s rtt {:8.3} ms, queue {:8.3} ms, in flight {:9} B, came {:11} B, lost {:6}, loss {} ppm",
+            self.now_ns as f64 / 1e6,
+            controller.phase(),
+            seen.rate as f64 * 8.0 / 1e6,
+            seen.rtt_ns as f64 / 1e6,
+            controller.queue_ns() as f64 / 1e6,
+            seen.in_flight,
+            seen.delivered_bytes,
+            seen.lost_packets,
+            seen.loss_ppm
+        );
     }
 
     fn place(&mut self, unit: u32, offset: u32, bytes: u32, placed: Placed) {

@@ -109,8 +109,8 @@ impl<P: Platform> Datagram<P> {
         }
     }
 
-    /// The next unit that is to be read again.
-    pub(crate) fn next_wanted(&mut self) -> Option<u32> {
+    /// The next unit that is to be read again, and whether a part of it is at the receiver.
+    pub(crate) fn next_wanted(&mut self) -> Option<(u32, bool)> {
         self.sending()?.next_wanted()
     }
 
@@ -125,6 +125,13 @@ impl<P: Platform> Datagram<P> {
     pub(crate) fn unload(&mut self, unit: u32) -> Option<Buf> {
         self.wire.counts.unloaded += 1;
         self.sending()?.unload(unit)
+    }
+
+    /// Lets go of the buf of a unit of which nothing has arrived.
+    pub(crate) fn unload_unarrived(&mut self) -> Option<Buf> {
+        let buf = self.sending()?.unload_unarrived()?;
+        self.wire.counts.unloaded += 1;
+        Some(buf)
     }
 
     /// The rail is over.

@@ -183,14 +183,25 @@ impl<P: Platform> Sending<P> {
         Some(buf)
     }
 
-    /// The next unit that is to be read again.
-    pub(super) fn next_wanted(&mut self) -> Option<u32> {
-        while let Some(unit) = self.wanted.pop_front() {
-            if self.units.contains_key(&unit) {
-                return Some(unit);
-            }
-        }
-        None
+    /// Lets go of the buf of the newest unit of which nothing has arrived, although it waits to be sent: the unit is read again when its turn comes.
+    pub(super) fn unload_unarrived(&mut self) -> Option<Buf> {
+        let Sending { units, flow, .. } = self;
+        let loaded = units.iter().filter(|(_, going)| going.buf.is_some()).map(|(&unit, _)| unit);
+        let mut idle: Vec<u32> = loaded.filter(|&unit| flow.is_unarrived(unit)).collect();
+        idle.sort_unstable();
+        let unit = idle.into_iter().rev().find(|&unit| flow.unload_unsent(unit))?;
+        let going = units.get_mut(&unit)?;
+        going.sent_ns = None;
+        going.buf.take()
+    }
+
+    /// The next unit that is to be read again, and whether a part of it is at the receiver: such a unit goes first, since it holds a buf there.
+    pub(super) fn next_wanted(&mut self) -> Option<(u32, bool)> {
+        let Sending { units, flow, wanted, .. } = self;
+        wanted.retain(|unit| units.contains_key(unit));
+        let begun = wanted.iter().position(|&unit| !flow.is_unarrived(unit));
+        let unit = wanted.remove(begun.unwrap_or(0))?;
+        Some((unit, begun.is_some()))
     }
 
     /// There is no buf for this unit: it is the next again.
