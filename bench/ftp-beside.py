@@ -130,8 +130,7 @@ class Server:
 
         def prepare():
             self.group.join()
-            with contextlib.suppress(OSError):
-                os.nice(run.nice)
+            os.nice(run.nice)
 
         self.process = subprocess.Popen(
             [*run.at_server, *command], stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})},
@@ -194,6 +193,15 @@ class Run:
 
 def ip(*words):
     subprocess.run(["ip", *words], check=True)
+
+
+def weigh_by_niceness(undo):
+    """The kernel weighs sessions before niceness, and vsftpd makes one for each client: not during the run (sched(7), autogroup)."""
+    switch = pathlib.Path("/proc/sys/kernel/sched_autogroup_enabled")
+    with contextlib.suppress(OSError):
+        was = switch.read_text()
+        switch.write_text("0")
+        undo.callback(switch.write_text, was)
 
 
 def free_port():
@@ -350,6 +358,7 @@ def main():
         place.chmod(0o755)
         run = Run(given, place)
         run.links(undo)
+        weigh_by_niceness(undo)
         root = place / "root"
         # vsftpd refuses to serve a folder to anybody who may write into it; into one below they may.
         (root / "in").mkdir(parents=True)
