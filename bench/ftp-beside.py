@@ -162,9 +162,13 @@ class Run:
         if arguments.veth:
             self.host = "10.213.7.1"
             self.at_server, self.at_client = ["ip", "netns", "exec", "ftpb0"], ["ip", "netns", "exec", "ftpb1"]
+        if arguments.cpus:
+            of_server, of_client = arguments.cpus.split(":")
+            self.at_server += ["taskset", "-c", of_server]
+            self.at_client += ["taskset", "-c", of_client]
 
     def links(self, undo):
-        if not self.at_server:
+        if self.host == "127.0.0.1":
             return
         for end in ("ftpb0", "ftpb1"):
             ip("netns", "add", end)
@@ -345,6 +349,7 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="", help="cases whose name begins so")
     parser.add_argument("--veth", action="store_true", help="between two namespaces instead of over loopback (root)")
+    parser.add_argument("--cpus", default="", metavar="SERVER:CLIENT", help="hold them on these: 0:1 apart, 0:0 together")
     parser.add_argument("--nice", type=int, default=-10 if os.geteuid() == 0 else 0, help="of servers and clients")
     parser.add_argument("--out", default=str(ROOT / "target/bench/ftp-beside.json"))
     parser.add_argument("--longhaul", default=os.environ.get("LONGHAUL", str(ROOT / "target/longhaul")))
@@ -388,7 +393,7 @@ def main():
             undo.callback(servers[name].end)
             servers[name].wait_for(run)
         chosen = [it for it in cases(run, servers) if it[0].startswith(given.only)]
-        said = {"versions": versions(run), "nice": given.nice, "mib": given.size_mib, "where": "veth" if given.veth else "loopback",
+        said = {"versions": versions(run), "nice": given.nice, "mib": given.size_mib, "where": "veth" if given.veth else "loopback", "cpus": given.cpus or "as the scheduler likes",
                 "commands": {case: " ".join(command(its[0])) for case, command, its in chosen}}
         print(json.dumps(said, indent=1))
         table = summary(run, play(run, chosen))
