@@ -361,6 +361,7 @@ def main():
     given = arguments()
     if given.receive:
         return receive(*given.receive)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
     os.environ["PATH"] += ":/usr/sbin:/sbin"
     missing = [it for it in ("vsftpd", "curl", "openssl") if not shutil.which(it)]
     if missing or os.geteuid() != 0:
