@@ -2,8 +2,9 @@
 //!
 //! For: data connections of other protocols (FTP), whose clients know no frames.
 //! In and out: a socket that is connected, a file; how many bytes went, or why it ended before.
-//! Invariants: the thread waits in `Line::wait`, where it hears of the control connection too, or in a call that moves bytes, for `LOOK_TIME` at a time; no byte is sent that the bound has not let go; a
-//! stream that is to be authenticated has an end only by the peer's word (`close_notify`), never by its silence.
+//! Invariants: the thread waits in `Line::wait`, where it hears of the control connection too, or in a call that moves bytes, for `LOOK_TIME` at a
+//! time; no byte is sent that the bound has not let go; a stream that is to be authenticated has an end only by the peer's word (`close_notify`),
+//! never by its silence.
 //! Absent on purpose: the worker's loop. A client's session has a thread of its own, which is idle meanwhile; what one stream of plain bytes can
 //! do at once is overlapped by a second one (`receive`). `docs/design/041-ftp-server.md`.
 
