@@ -256,12 +256,15 @@ fn a_transfer_is_aborted_within_a_second_while_its_bytes_move() {
         let mut data = client.passive();
         client.wants(command, "150");
         let is_download = command.starts_with("RETR");
-        // 100 MB/s: fast enough that no call of the server comes back for want of room or of bytes.
+        // Without a pause in which a call of the server would come back for want of room or of bytes.
         let mover = std::thread::spawn(move || {
-            let mut room = vec![1; 1 << 20];
-            while if is_download { data.read(&mut room).is_ok_and(|it| it > 0) } else { data.write_all(&room).is_ok() }
-            {
-                std::thread::sleep(std::time::Duration::from_millis(10));
+            let mut room = vec![1; 256 << 10];
+            if is_download {
+                while data.read(&mut room).is_ok_and(|it| it > 0) {}
+            } else {
+                while data.write_all(&room).is_ok() {
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                }
             }
         });
         std::thread::sleep(std::time::Duration::from_millis(300));
