@@ -261,6 +261,8 @@ mod tests {
     use crate::tree::sink::open_ended::{From, How};
     use crate::worker::bound::Bound;
 
+    type NextKey = fn(Direction) -> Option<Key>;
+
     #[test]
     fn a_client_that_sends_a_byte_now_and_then_is_not_silent() {
         let place = std::env::temp_dir().join(format!("longhaul-plain-{}", std::process::id()));
@@ -284,7 +286,7 @@ mod tests {
         let mut taken = Bufs::new(4 << 20).unwrap().take(BUFS_MIN, BUFS_MAX, Duration::ZERO).unwrap();
         let bound = Bound::new(0, None);
         let mut line = Line::new(server.as_fd(), beside.as_fd(), || Heard::On, &bound, Duration::from_millis(500));
-        let none: Option<&mut Keys<fn(Direction) -> Option<Key>>> = None;
+        let none = None::<&mut Keys<NextKey>>;
         let came = file(&mut line, none, &mut taken.bufs, &mut part);
         sender.join().unwrap();
         assert!(came.is_ok(), "{came:?} after {} bytes", part.bytes());
