@@ -112,6 +112,10 @@ bench-disk: build race ## I/O modes per file system (root disk, loop devices, tm
 bench-volumes: build race ## 16 loop volumes as one, by file and by chunk, beside fio, and one throttled in mid-run: target/bench/volumes.json (root, fio; ten minutes)
 	$(RACE) volumes
 
+.PHONY: bench-ftp-beside
+bench-ftp-beside: build ## our FTP server beside vsftpd: one file each way, in clear and by TLS, in turn: target/bench/ftp-beside.json (root, vsftpd, curl; five minutes; VETH=1: between two namespaces, ROUNDS=n)
+	LONGHAUL=$(CURDIR)/target/longhaul bench/ftp-beside.py $(if $(VETH),--veth) $(if $(ROUNDS),--rounds $(ROUNDS))
+
 beside: build ## one job over UDP and one CUBIC or BBR stream of the kernel's on one link: who gets what (iperf3; four minutes)
 	lab/beside.sh
 

@@ -2,8 +2,9 @@
 //!
 //! For: data connections of other protocols (FTP), whose clients know no frames.
 //! In and out: a socket that is connected, a file; how many bytes went, or why it ended before.
-//! Invariants: the thread waits in `Line::wait` only, where it hears of the control connection too; no byte is sent that the bound has not let go; a
-//! stream that is to be authenticated has an end only by the peer's word (`close_notify`), never by its silence.
+//! Invariants: the thread waits in `Line::wait`, where it hears of the control connection too, or in a call that moves bytes, for `LOOK_TIME` at a
+//! time; no byte is sent that the bound has not let go; a stream that is to be authenticated has an end only by the peer's word (`close_notify`),
+//! never by its silence.
 //! Absent on purpose: the worker's loop. A client's session has a thread of its own, which is idle meanwhile; what one stream of plain bytes can
 //! do at once is overlapped by a second one (`receive`). `docs/design/041-ftp-server.md`.
 
@@ -12,6 +13,7 @@ pub mod receive; // a stream into a file
 pub mod send; // a file, or bytes, into a stream
 
 use std::io;
+use std::net::TcpStream;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
@@ -20,8 +22,12 @@ use sys::event::Interest;
 use crate::seal::record::{Broken, Key};
 use crate::worker::bound::Bound;
 
-/// Bytes that move between two looks at the control connection, where the network never makes us wait.
-const LOOK_BYTES: u64 = 8 << 20;
+/// From one look at the control connection to the next; a call that sends waits no longer for room.
+const LOOK_TIME: Duration = Duration::from_millis(50);
+/// A call that receives waits no longer for more bytes: so late may a stream be whose end is a word and no end (close_notify).
+const MORE_TIME: Duration = Duration::from_millis(10);
+/// Bytes of a call that sends, at least: what tcp_wmem(5) gives a connection to begin with, twice.
+const AT_ONCE_BYTES_MIN: usize = 64 << 10;
 
 /// Why a stream ended before its end.
 #[derive(Debug)]
@@ -76,7 +82,7 @@ pub struct Keys<N> {
 /// A data connection and what is beside it.
 #[derive(Debug)]
 pub struct Line<'a, H> {
-    /// Non-blocking.
+    /// After `prepare`.
     pub socket: BorrowedFd<'a>,
     /// The control connection.
     pub beside: BorrowedFd<'a>,
@@ -87,13 +93,26 @@ pub struct Line<'a, H> {
     /// For so long nothing may happen.
     pub silence: Duration,
     deaf: bool,
-    since_look: u64,
+    next_look: Instant,
+    /// A call that receives waits for so many bytes.
+    least: u32,
+}
+
+/// Makes a connected socket fit for a `Line`: its calls block, but not for long. One that sends a whole send buffer and more goes on in the kernel where a
+/// non-blocking one would come back full.
+///
+/// # Errors
+/// The kernel's.
+pub fn prepare(socket: &TcpStream) -> io::Result<()> {
+    socket.set_nonblocking(false)?;
+    socket.set_write_timeout(Some(LOOK_TIME))?;
+    socket.set_read_timeout(Some(MORE_TIME))
 }
 
 impl<'a, H: FnMut() -> Heard> Line<'a, H> {
     /// A connection, and the control connection beside it.
     pub fn new(socket: BorrowedFd<'a>, beside: BorrowedFd<'a>, heard: H, bound: &'a Bound, silence: Duration) -> Self {
-        Line { socket, beside, heard, bound, silence, deaf: false, since_look: 0 }
+        Line { socket, beside, heard, bound, silence, deaf: false, next_look: Instant::now() + LOOK_TIME, least: 1 }
     }
 
     /// Waits until the socket can be read or written.
@@ -116,6 +135,24 @@ impl<'a, H: FnMut() -> Heard> Line<'a, H> {
         }
     }
 
+    /// From now on a call that receives waits for so many bytes, or `MORE_TIME`. Where the kernel does not want to, it wakes us more often, and that is all.
+    fn wake_from(&mut self, bytes: u32) {
+        self.least = bytes;
+        let _ = sys::sock::set_receive_least(self.socket, bytes);
+    }
+
+    /// Waits until there is anything to receive: also the one byte that a slow client sends now and then is a sign of it.
+    fn wait_for_bytes(&mut self) -> Result<(), Cut> {
+        let least = self.least;
+        if least == 1 {
+            return self.wait(Interest::Read);
+        }
+        self.wake_from(1);
+        self.wait(Interest::Read)?;
+        self.wake_from(least);
+        Ok(())
+    }
+
     fn listen(&mut self) -> Result<(), Cut> {
         match (self.heard)() {
             Heard::On => Ok(()),
@@ -127,15 +164,21 @@ impl<'a, H: FnMut() -> Heard> Line<'a, H> {
         }
     }
 
-    /// So many bytes moved.
-    fn moved(&mut self, bytes: usize) -> Result<(), Cut> {
-        self.since_look += bytes as u64;
-        if self.since_look < LOOK_BYTES || self.deaf {
+    /// Bytes moved: is it time to look at the control connection?
+    fn moved(&mut self) -> Result<(), Cut> {
+        let now = Instant::now();
+        if self.deaf || now < self.next_look {
             return Ok(());
         }
-        self.since_look = 0;
+        self.next_look = now + LOOK_TIME;
         let ready = sys::event::poll(&[(self.beside, Interest::Read)], Some(Duration::ZERO)).map_err(Cut::Network)?;
         if ready[0].any() { self.listen() } else { Ok(()) }
+    }
+
+    /// As many bytes as a call may be given to send: it comes back when they are in the send buffer, and waits `LOOK_TIME` for a third of that each time.
+    fn at_once(&self) -> usize {
+        sys::sock::send_buffer(self.socket)
+            .map_or(AT_ONCE_BYTES_MIN, |bytes| bytes.saturating_mul(2).max(AT_ONCE_BYTES_MIN))
     }
 
     /// Waits for a moment of the clock, if it is not over.
@@ -181,7 +224,7 @@ impl<'a, H: FnMut() -> Heard> Line<'a, H> {
             self.bound.pay(now_ns, bytes as u64);
             self.rest(now_ns + self.bound.owes_ns(now_ns))?;
         }
-        self.moved(bytes)
+        self.moved()
     }
 }
 

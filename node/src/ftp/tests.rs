@@ -246,6 +246,38 @@ fn a_download_is_aborted_while_its_client_takes_nothing_and_the_session_goes_on(
     client.wants("PWD", "257");
 }
 
+/// ABOR of a client whose bytes go on moving all the time.
+#[test]
+fn a_transfer_is_aborted_within_a_second_while_its_bytes_move() {
+    let rig = Rig::new("moves", |_| ());
+    std::fs::File::create(rig.root().join("f")).unwrap().set_len(1 << 40).unwrap();
+    let mut client = rig.logged_in();
+    for command in ["RETR f", "STOR g"] {
+        let mut data = client.passive();
+        client.wants(command, "150");
+        let is_download = command.starts_with("RETR");
+        // Without a pause in which a call of the server would come back for want of room or of bytes.
+        let mover = std::thread::spawn(move || {
+            let mut room = vec![1; 256 << 10];
+            if is_download {
+                while data.read(&mut room).is_ok_and(|it| it > 0) {}
+            } else {
+                while data.write_all(&room).is_ok() {
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                }
+            }
+        });
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let began = std::time::Instant::now();
+        client.say(b"ABOR");
+        client.line.get_ref().set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+        assert!(client.hear().starts_with("426"), "{command}");
+        assert!(began.elapsed() < std::time::Duration::from_secs(1), "{command}: after {:?}", began.elapsed());
+        assert!(client.hear().starts_with("226"));
+        mover.join().unwrap();
+    }
+}
+
 #[test]
 fn nothing_outside_the_root_is_reached_by_any_component() {
     let rig = Rig::new("root", |_| ());

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use engine::rail::plain::{Cut, Heard, Keys, Line, receive, send};
+use engine::rail::plain::{self, Cut, Heard, Keys, Line, receive, send};
 use engine::tree::is_ours;
 use engine::tree::sink::open_ended::{From, OpenEnded};
 use engine::worker::bound::Bound;
@@ -86,7 +86,7 @@ impl Session<'_> {
             }
             _ => None,
         };
-        stream.set_nonblocking(true).map_err(failed)?;
+        plain::prepare(&stream).map_err(failed)?;
         Ok(Data { stream, keys, beside })
     }
 

@@ -160,26 +160,30 @@ pub fn take_error(fd: impl AsFd) -> io::Result<Option<io::Error>> {
     Ok(sockopt::socket_error(fd)?.err().map(io::Error::from))
 }
 
-/// Hands bytes of a file to a non-blocking socket, which nobody reads here (sendfile(2)). Returns how many went; 0: the file ends before `offset`.
-/// Errors: EAGAIN: the socket takes nothing now; EINVAL, ENOSYS: it cannot be done so with this file.
+/// Hands bytes of a file to a socket, which nobody reads here (sendfile(2)). Returns how many went; 0: the file ends before `offset`.
+/// Errors: EAGAIN: the socket takes nothing, now or within its write timeout; EINVAL, ENOSYS: it cannot be done so with this file.
 pub fn send_file(socket: impl AsFd, file: &std::fs::File, offset: u64, bytes: usize) -> io::Result<usize> {
     let mut at = offset;
     Ok(rustix::fs::sendfile(socket, file, Some(&mut at), bytes)?)
 }
 
-/// Sends what a non-blocking socket takes now. `more`: other bytes follow at once. Errors: EAGAIN.
-pub fn send_now(socket: impl AsFd, bytes: &[u8], more: bool) -> io::Result<usize> {
-    let mut flags = rustix::net::SendFlags::NOSIGNAL;
-    flags.set(rustix::net::SendFlags::MORE, more);
-    Ok(rustix::net::send(socket, bytes, flags)?)
+/// Sends what a socket takes, now or within its write timeout. Errors: EAGAIN: nothing.
+pub fn send(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    Ok(rustix::net::send(socket, bytes, rustix::net::SendFlags::NOSIGNAL)?)
 }
 
-/// Receives what a non-blocking socket has now; 0: the other end has ended its stream. Errors: EAGAIN.
-pub fn receive_now(socket: impl AsFd, into: &mut [u8]) -> io::Result<usize> {
+/// Receives what a socket has, now or within its read timeout; 0: the other end has ended its stream. Errors: EAGAIN: nothing.
+pub fn receive(socket: impl AsFd, into: &mut [u8]) -> io::Result<usize> {
     Ok(rustix::net::recv(socket, into, rustix::net::RecvFlags::empty())?.0)
 }
 
-/// A socket that is asked whether there is something to read says yes from so many bytes on, or at the end of the stream (SO_RCVLOWAT, socket(7)).
+/// The size of a socket's send buffer as the kernel counts it, which grows while it is used (SO_SNDBUF, socket(7)).
+pub fn send_buffer(fd: impl AsFd) -> io::Result<usize> {
+    Ok(sockopt::socket_send_buffer_size(fd)?)
+}
+
+/// A socket that is asked whether there is something to read says yes from so many bytes on, or at the end of the stream (SO_RCVLOWAT, socket(7)); a call
+/// that receives waits for as many, or for its read timeout.
 pub fn set_receive_least(fd: impl AsFd, bytes: u32) -> io::Result<()> {
     let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     // SAFETY: SO_RCVLOWAT reads one int, and `bytes` is one that lives through the call.

@@ -10,7 +10,6 @@ use std::io;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use sys::event::Interest;
 use sys::mem::Buf;
 
 use super::{Cut, Direction, Heard, Keys, Line, is_not_now};
@@ -21,6 +20,8 @@ use crate::tree::sink::open_ended::OpenEnded;
 pub const BUFS_MIN: usize = 2;
 /// And at most: measured, docs/design/041-ftp-server.md.
 pub const BUFS_MAX: usize = 4;
+/// A long upload wakes its thread for so many bytes, or after `MORE_TIME`: measured, docs/design/041-ftp-server.md.
+const WAKE_BYTES: u32 = 256 << 10;
 /// A record with all around it is no longer (`record`): behind so much a buf is full.
 const RECORD_BYTES_MAX: usize = (16 << 10) + (2 << 10) + 5;
 /// Shorter runs join the one before: so a buf has fewer than the kernel takes in one call (IOV_MAX of writev(2): 1024).
@@ -85,6 +86,7 @@ pub fn file<H: FnMut() -> Heard, N: FnMut(Direction) -> Option<Key>>(
         came?;
         return put.map_err(Cut::File);
     }
+    line.wake_from(WAKE_BYTES);
     let (to, from) = channel();
     let (home, back) = channel();
     let first_home = home.clone();
@@ -233,13 +235,62 @@ fn add_run(room: &mut [u8], runs: &mut Vec<Range<usize>>, range: Range<usize>) {
 /// Receives what there is, once there is something. 0: the stream is over.
 fn some<H: FnMut() -> Heard>(line: &mut Line<'_, H>, room: &mut [u8]) -> Result<usize, Cut> {
     loop {
-        match sys::sock::receive_now(line.socket, room) {
+        match sys::sock::receive(line.socket, room) {
             Ok(bytes) => {
                 line.came(bytes)?;
                 return Ok(bytes);
             }
-            Err(error) if is_not_now(&error) => line.wait(Interest::Read)?,
+            Err(error) if is_not_now(&error) => line.wait_for_bytes()?,
             Err(error) => return Err(Cut::Network(error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
+    use proto::wire::control::{DigestKind, Durability};
+    use sys::fs::Dir;
+
+    use super::super::bufs::Bufs;
+    use super::*;
+    use crate::tree::sink::open_ended::{From, How};
+    use crate::worker::bound::Bound;
+
+    type NextKey = fn(Direction) -> Option<Key>;
+
+    #[test]
+    fn a_client_that_sends_a_byte_now_and_then_is_not_silent() {
+        let place = std::env::temp_dir().join(format!("longhaul-plain-{}", std::process::id()));
+        std::fs::create_dir_all(&place).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        let (beside, _other_end) = sys::sock::pair().unwrap();
+        let sender = std::thread::spawn(move || {
+            client.write_all(&vec![7; 3 << 20]).unwrap();
+            for _ in 0..15 {
+                std::thread::sleep(Duration::from_millis(100));
+                client.write_all(&[8]).unwrap();
+            }
+        });
+        super::super::prepare(&server).unwrap();
+        let how = How { durability: Durability::Written, digest: DigestKind::Crc64 };
+        let mut part =
+            OpenEnded::begin(&Dir::open(place.as_os_str().as_encoded_bytes()).unwrap(), b"f", From::Start, how)
+                .unwrap();
+        let mut taken = Bufs::new(4 << 20).unwrap().take(BUFS_MIN, BUFS_MAX, Duration::ZERO).unwrap();
+        let bound = Bound::new(0, None);
+        let mut line = Line::new(server.as_fd(), beside.as_fd(), || Heard::On, &bound, Duration::from_millis(500));
+        let none = None::<&mut Keys<NextKey>>;
+        let came = file(&mut line, none, &mut taken.bufs, &mut part);
+        sender.join().unwrap();
+        assert!(came.is_ok(), "{came:?} after {} bytes", part.bytes());
+        assert_eq!(part.publish().unwrap().bytes, (3 << 20) + 15);
+        std::fs::remove_dir_all(&place).unwrap();
     }
 }

@@ -16,7 +16,7 @@ use sys::mem::Buf;
 use super::{Cut, Direction, Heard, Keys, Line, is_not_now};
 use crate::seal::record::{CONTENT_BYTES_MAX, Content, Key};
 
-/// Handed to the kernel at once.
+/// Of a file in clear, between two looks at the clock.
 const UNREAD_BYTES: u64 = 8 << 20;
 /// Of errno(3): a file between which and a socket nothing can be handed over.
 const EINVAL: i32 = 22;
@@ -44,11 +44,11 @@ pub fn file<H: FnMut() -> Heard>(
     while at < range.end {
         let end = at + line.let_go(UNREAD_BYTES.min(range.end - at))?;
         while at < end {
-            match sys::sock::send_file(line.socket, file, at, (end - at) as usize) {
+            match sys::sock::send_file(line.socket, file, at, (end - at).min(line.at_once() as u64) as usize) {
                 Ok(0) => return Err(Cut::File(io::ErrorKind::UnexpectedEof.into())),
                 Ok(moved) => {
                     at += moved as u64;
-                    line.moved(moved)?;
+                    line.moved()?;
                 }
                 Err(error) if is_not_now(&error) => line.wait(Interest::Write)?,
                 Err(error) if matches!(error.raw_os_error(), Some(EINVAL | ENOSYS | EOPNOTSUPP)) => {
@@ -218,10 +218,10 @@ fn all<H: FnMut() -> Heard>(line: &mut Line<'_, H>, bytes: &[u8]) -> Result<(), 
         let slice = line.let_go(left.len() as u64)? as usize;
         let (mut now, rest) = left.split_at(slice);
         while !now.is_empty() {
-            match sys::sock::send_now(line.socket, now, false) {
+            match sys::sock::send(line.socket, &now[..now.len().min(line.at_once())]) {
                 Ok(moved) => {
                     now = &now[moved..];
-                    line.moved(moved)?;
+                    line.moved()?;
                 }
                 Err(error) if is_not_now(&error) => line.wait(Interest::Write)?,
                 Err(error) => return Err(Cut::Network(error)),
