@@ -29,6 +29,8 @@ const LATE_CREDIT_NS: u64 = 2_000_000;
 const CATCH_UP_NS: (u64, u64) = (10_000_000, 100_000_000);
 /// Units that are read back from the source at once, at most: more only fills memory.
 const RELOADS_MAX: u32 = 16;
+/// Units of which nothing has arrived that are passed over for one of which something has, at most.
+const REPAIRS_LOOKED_AT: u32 = 16;
 /// Divisor: one byte in so many of a job may be sent twice at its end, below 1 %.
 const COPY_SHARE: u64 = 110;
 /// Copies of one range at the end, at most.
@@ -327,14 +329,25 @@ impl FlowSender {
         None
     }
 
-    /// Repairs first, the oldest unit's first; then new bytes; then copies.
+    /// Repairs first, the oldest unit's first of those that the receiver has begun; then new bytes; then copies.
     pub(super) fn pick(&mut self) -> Option<Pick> {
-        let mut after = None;
+        let (mut after, mut unarrived, mut looked) = (None, None, 0);
         while let Some(number) = self.units.oldest_repair(after) {
-            if self.units.get(number).is_some_and(|unit| unit.home == Home::Here) {
-                return Some(Pick::Repair(number));
+            if let Some(unit) = self.units.get(number).filter(|unit| unit.home == Home::Here) {
+                // A receiver out of bufs takes nothing of a unit that it has not begun, and gets none back but by those that it has.
+                if !unit.confirmed.is_empty() {
+                    return Some(Pick::Repair(number));
+                }
+                unarrived = unarrived.or(Some(number));
+                looked += 1;
+                if looked == REPAIRS_LOOKED_AT {
+                    break;
+                }
             }
             after = Some(number);
+        }
+        if let Some(number) = unarrived {
+            return Some(Pick::Repair(number));
         }
         if let Some(number) = self.units.oldest_fresh() {
             return Some(Pick::Fresh(number));
