@@ -171,7 +171,7 @@ fn settings(arguments: &FtpServeArguments) -> Settings {
 fn with_users(users: &Users, arguments: &FtpServeArguments) -> Result<(String, Vec<(String, String)>), Failure> {
     let mut asked = arguments.user.clone();
     let is_alone = asked.is_empty() && !arguments.anonymous;
-    if is_alone && users.is_empty().map_err(io("read the list of users"))? {
+    if is_alone && users.list().map_err(io("read the list of users"))?.is_empty() {
         asked.push("user".parse().map_err(|why: String| Exit::Usage.fail("make a user", why))?);
     }
     let mut made = Vec::new();

@@ -8,10 +8,12 @@
 //! The modules stand in the order in which a client meets them.
 
 pub mod certificate; // what it is shown
-pub mod control; // its lines
+pub mod control; // its control connection
 pub mod users; // who it is
-pub mod session; // what it asks for
+pub mod tries; // how often it was not
+pub mod session; // what its machine decides, done
 pub mod files; // names and facts
+pub mod digests; // what files are compared by
 pub mod data; // the data connection
 pub mod tls; // and its handshake
 mod transfer; // files over it
@@ -35,6 +37,7 @@ use sys::fs::Dir;
 use certificate::Certificate;
 use data::Range;
 use session::Session;
+use tries::Tries;
 use users::Users;
 
 /// Where it listens by default: 21 is the system's.
@@ -68,6 +71,12 @@ impl FromStr for Network {
         let most = if address.is_ipv4() { 32 } else { 128 };
         let bits = bits.map_or(Ok(most), |bits| bits.parse().map_err(|_| bad()))?;
         if bits > most { Err(bad()) } else { Ok(Network { address, bits }) }
+    }
+}
+
+impl std::fmt::Display for Network {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}/{}", self.address, self.bits)
     }
 }
 
@@ -118,11 +127,12 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Door {
     pub(crate) settings: Settings,
-    pub(crate) root: Dir,
+    pub(crate) root: Arc<Dir>,
     pub(crate) users: Users,
     pub(crate) certificate: Certificate,
     pub(crate) bufs: Bufs,
-    pub(crate) bound: Bound,
+    pub(crate) bound: Arc<Bound>,
+    pub(crate) tries: Tries,
     crowd: Mutex<Crowd>,
     idle: AtomicUsize,
 }
@@ -193,17 +203,17 @@ impl Server {
     /// # Errors
     /// The kernel's.
     pub fn bind(settings: Settings, users: Users, certificate: Certificate) -> io::Result<Server> {
-        let root = Dir::open(settings.root.as_os_str().as_encoded_bytes())?;
+        let root = Arc::new(Dir::open(settings.root.as_os_str().as_encoded_bytes())?);
         let listener = sys::sock::listen(settings.listen)?;
         let implicit = settings.implicit.map(sys::sock::listen).transpose()?;
         for listener in std::iter::once(&listener).chain(&implicit) {
             listener.set_nonblocking(true)?;
         }
-        let (bufs, bound) =
-            (Bufs::new(settings.memory_bytes)?, Bound::new(settings.rate_bps.unwrap_or(0).div_ceil(8), None));
-        let (crowd, idle) = (Mutex::default(), AtomicUsize::new(0));
+        let bufs = Bufs::new(settings.memory_bytes)?;
+        let bound = Arc::new(Bound::new(settings.rate_bps.unwrap_or(0).div_ceil(8), None));
+        let (crowd, idle, tries) = (Mutex::default(), AtomicUsize::new(0), Tries::default());
         Ok(Server {
-            door: Arc::new(Door { settings, root, users, certificate, bufs, bound, crowd, idle }),
+            door: Arc::new(Door { settings, root, users, certificate, bufs, bound, tries, crowd, idle }),
             listener,
             implicit,
         })
@@ -292,8 +302,8 @@ fn wait(door: &Arc<Door>, from: &Mutex<Receiver<Client>>) {
 
 fn serve(door: &Door, (stream, mut place, implicit): Client) {
     let session = || {
-        if let Ok(session) = Session::new(door, stream) {
-            session.run(implicit, || place.let_in());
+        if let Ok(session) = Session::new(door, stream, implicit) {
+            session.run(|| place.let_in());
         }
     };
     // A mistake of ours ends one client's session, and says where on standard error.

@@ -41,6 +41,8 @@ pub enum Fault {
     Busy,
     /// Fewer bytes stand there than REST said.
     Short,
+    /// Other transfers have all memory.
+    NoMemory,
     /// ABOR came.
     Aborted,
     /// Anything else, in the system's words.
@@ -66,6 +68,7 @@ impl Fault {
             Fault::Link => (550, "A link is in the way; none is followed here."),
             Fault::Busy => (450, "Another upload or job is writing this file: try again when it is over."),
             Fault::Short => (554, "Fewer bytes stand here than REST said: ask SIZE."),
+            Fault::NoMemory => (450, "Too many transfers at once: try again, or give the server more --memory."),
             Fault::Aborted => (426, "Aborted."),
             Fault::Other(why) => return Reply::new(451, format!("The server failed: {why}.")),
         };
@@ -96,8 +99,6 @@ pub enum End {
     Broken(String),
     /// It ended without the word that the file is whole.
     Truncated,
-    /// Other transfers have all memory.
-    NoMemory,
     /// The file failed.
     File(Fault),
 }
@@ -125,7 +126,6 @@ impl End {
                 426,
                 "The data connection ended without the word that the file is whole; what came is kept: ask SIZE, go on with REST.",
             ),
-            End::NoMemory => (450, "Too many transfers at once: try again, or give the server more --memory."),
             // The name was right when the transfer began (RFC 959 section 5.4: 451 is of a transfer, 550 of a name).
             End::File(fault) => {
                 let reply = fault.reply();
