@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use node::ftp::certificate::Certificate;
-use node::ftp::data::Range;
+use node::ftp::data::Ports;
 use node::ftp::users::{self, Asked, Users};
 use node::ftp::{Network, Server, Settings};
 use node::identity::Home;
@@ -69,9 +69,9 @@ pub struct FtpServeArguments {
     #[arg(long, value_name = "IP:PORT")]
     pub implicit: Option<SocketAddr>,
 
-    /// Ports of data connections, for firewalls: 50000-50100 [default: any]
-    #[arg(long, value_name = "FIRST-LAST")]
-    pub passive_ports: Option<Range>,
+    /// Ports of data connections, for firewalls: 50000-50100, or one for all of them: 50000 [default: any]
+    #[arg(long, value_name = "FIRST-LAST|PORT")]
+    pub passive_ports: Option<Ports>,
 
     /// The address that PASV says, where clients reach this host by another than its own (NAT); EPSV needs none
     #[arg(long, value_name = "IP")]

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use engine::rail::plain::Heard;
 use sys::event::Interest;
 
+use super::one_port::Place;
+
 /// A client has so long to connect, and to make the handshake.
 pub const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// Ports tried at random before they are tried one by one.
@@ -26,6 +28,8 @@ pub enum Way {
     None,
     /// The client connects.
     Passive(TcpListener),
+    /// The client connects to the port of all.
+    Shared(Place),
     /// We do.
     Active(SocketAddr),
 }
@@ -43,10 +47,30 @@ impl std::str::FromStr for Range {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Range, String> {
-        let bad = || format!("'{text}' is no range of ports: 50000-50100");
+        let bad = || format!("'{text}' is no range of ports and no port: 50000-50100, 50000");
         let (first, last) = text.split_once('-').ok_or_else(bad)?;
         let range = Range { first: first.parse().map_err(|_| bad())?, last: last.parse().map_err(|_| bad())? };
         if range.first == 0 || range.first > range.last { Err(bad()) } else { Ok(range) }
+    }
+}
+
+/// Which ports data connections have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ports {
+    /// Each its own, of these.
+    Range(Range),
+    /// All of them one.
+    One(u16),
+}
+
+impl std::str::FromStr for Ports {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Ports, String> {
+        match text.parse::<u16>() {
+            Ok(port) if port > 0 => Ok(Ports::One(port)),
+            _ => text.parse().map(Ports::Range),
+        }
     }
 }
 
@@ -92,12 +116,47 @@ pub fn connect(
     let stream = match way {
         Way::None => return Err(ErrorKind::NotConnected.into()),
         Way::Active(address) => sys::sock::connect_from(address, Some(local), CONNECT_TIME, |_| Ok(()))?,
+        Way::Shared(place) => taken(&place, beside, heard)?,
         Way::Passive(listener) => accept(&listener, peer, beside, heard)?,
     };
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(CONNECT_TIME))?;
     stream.set_write_timeout(Some(CONNECT_TIME))?;
     Ok(stream)
+}
+
+fn taken(place: &Place, beside: BorrowedFd<'_>, mut heard: impl FnMut() -> Heard) -> io::Result<TcpStream> {
+    let (until, mut is_deaf) = (Instant::now() + CONNECT_TIME, false);
+    loop {
+        if let Some(stream) = place.take() {
+            return Ok(stream);
+        }
+        wait(place.as_fd(), beside, until, &mut is_deaf, &mut heard)?;
+    }
+}
+
+/// Waits until the socket or the event can be read, or the control connection has something.
+fn wait(
+    fd: BorrowedFd<'_>,
+    beside: BorrowedFd<'_>,
+    until: Instant,
+    is_deaf: &mut bool,
+    heard: &mut impl FnMut() -> Heard,
+) -> io::Result<()> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(ErrorKind::TimedOut.into());
+    }
+    let fds = [(fd, Interest::Read), (beside, Interest::Read)];
+    let ready = sys::event::poll(if *is_deaf { &fds[..1] } else { &fds }, Some(left))?;
+    if ready.get(1).is_some_and(|it| it.any()) {
+        match heard() {
+            Heard::On => {}
+            Heard::Deaf => *is_deaf = true,
+            Heard::Stop => return Err(ErrorKind::Interrupted.into()),
+        }
+    }
+    Ok(())
 }
 
 fn accept(
@@ -119,19 +178,7 @@ fn accept(
                     ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted
                 ) =>
             {
-                let left = until.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    return Err(ErrorKind::TimedOut.into());
-                }
-                let fds = [(listener.as_fd(), Interest::Read), (beside, Interest::Read)];
-                let ready = sys::event::poll(if is_deaf { &fds[..1] } else { &fds }, Some(left))?;
-                if ready.get(1).is_some_and(|it| it.any()) {
-                    match heard() {
-                        Heard::On => {}
-                        Heard::Deaf => is_deaf = true,
-                        Heard::Stop => return Err(ErrorKind::Interrupted.into()),
-                    }
-                }
+                wait(listener.as_fd(), beside, until, &mut is_deaf, &mut heard)?;
             }
             Err(error) => return Err(error),
         }
@@ -163,5 +210,7 @@ mod tests {
         let error = bind("127.0.0.1".parse().unwrap(), Some(Range { first: port, last: port })).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AddrInUse);
         assert!("5-4".parse::<Range>().is_err() && "0-9".parse::<Range>().is_err() && "9".parse::<Range>().is_err());
+        assert_eq!("9".parse::<Ports>(), Ok(Ports::One(9)));
+        assert!("0".parse::<Ports>().is_err());
     }
 }

@@ -15,6 +15,7 @@ pub mod session; // what its machine decides, done
 pub mod files; // names and facts
 pub mod digests; // what files are compared by
 pub mod data; // the data connection
+pub mod one_port; // where all of them come to one port
 pub mod tls; // and its handshake
 mod transfer; // files over it
 
@@ -35,7 +36,8 @@ use sys::event::{Event, Interest};
 use sys::fs::Dir;
 
 use certificate::Certificate;
-use data::Range;
+use data::Ports;
+use one_port::OnePort;
 use session::Session;
 use tries::Tries;
 use users::Users;
@@ -108,7 +110,7 @@ pub struct Settings {
     /// Anybody may read.
     pub anonymous: bool,
     /// Ports of data connections; `None`: any.
-    pub passive_ports: Option<Range>,
+    pub passive_ports: Option<Ports>,
     /// What PASV says instead of the address that the client reached.
     pub public_address: Option<Ipv4Addr>,
     /// A data connection has to resume its control connection's TLS session.
@@ -133,6 +135,7 @@ pub struct Door {
     pub(crate) bufs: Bufs,
     pub(crate) bound: Arc<Bound>,
     pub(crate) tries: Tries,
+    pub(crate) one_port: Option<Arc<OnePort>>,
     crowd: Mutex<Crowd>,
     idle: AtomicUsize,
 }
@@ -211,9 +214,13 @@ impl Server {
         }
         let bufs = Bufs::new(settings.memory_bytes)?;
         let bound = Arc::new(Bound::new(settings.rate_bps.unwrap_or(0).div_ceil(8), None));
+        let one_port = match settings.passive_ports {
+            Some(Ports::One(port)) => Some(Arc::new(OnePort::bind(SocketAddr::new(settings.listen.ip(), port))?)),
+            _ => None,
+        };
         let (crowd, idle, tries) = (Mutex::default(), AtomicUsize::new(0), Tries::default());
         Ok(Server {
-            door: Arc::new(Door { settings, root, users, certificate, bufs, bound, tries, crowd, idle }),
+            door: Arc::new(Door { settings, root, users, certificate, bufs, bound, tries, one_port, crowd, idle }),
             listener,
             implicit,
         })
@@ -238,6 +245,10 @@ impl Server {
             let (door, from) = (Arc::clone(&self.door), Arc::clone(&from));
             self.door.idle.fetch_add(1, Ordering::SeqCst);
             std::thread::Builder::new().name("ftp".to_owned()).spawn(move || wait(&door, &from))?;
+        }
+        if let Some(one) = &self.door.one_port {
+            let (one, stop) = (Arc::clone(one), stop.clone());
+            std::thread::Builder::new().name("ftp-data".to_owned()).spawn(move || one.run(&stop))?;
         }
         loop {
             let mut fds = vec![(stop.as_fd(), Interest::Read), (self.listener.as_fd(), Interest::Read)];

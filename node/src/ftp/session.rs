@@ -6,7 +6,7 @@
 //! Absent on purpose: what a command means and who may say it (`proto::ftp::session`); data connections (`data`, `transfer`).
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +19,9 @@ use rustls::ServerConfig;
 use sys::fs::Dir;
 
 use super::control::ControlLine;
+use super::data::{Ports, Way};
 use super::files::{self, fault_of};
+use super::tls::TlsSessions;
 use super::users::User;
 use super::{Door, data, digests, tls};
 
@@ -46,8 +48,10 @@ pub struct Session<'d> {
     pub(super) local: SocketAddr,
     /// TLS of data connections.
     pub(super) config: Option<Arc<ServerConfig>>,
+    /// And what it remembers.
+    sessions: Option<Arc<TlsSessions>>,
     /// The port of the next data connection.
-    pub(super) listener: Option<TcpListener>,
+    pub(super) listener: Way,
     /// How fast this user may be, within the door's.
     pub(super) bound: Arc<Bound>,
     root: Arc<Dir>,
@@ -84,7 +88,8 @@ impl<'d> Session<'d> {
             peer,
             local,
             config: None,
-            listener: None,
+            sessions: None,
+            listener: Way::None,
             bound: Arc::clone(&door.bound),
             root: Arc::clone(&door.root),
         })
@@ -145,7 +150,7 @@ impl<'d> Session<'d> {
                 let port = self.listen();
                 self.machine.on_listening(now_ns, port);
             }
-            Action::Unlisten => self.listener = None,
+            Action::Unlisten => self.listener = Way::None,
             Action::Work(task) => {
                 let outcome = self.work(task);
                 self.machine.on_done(self.clock.now_ns(), outcome);
@@ -167,10 +172,11 @@ impl<'d> Session<'d> {
     }
 
     fn secure(&mut self) -> bool {
-        let Ok((config, data)) = tls::terms(&self.door.certificate.key) else { return false };
+        let Ok(terms) = tls::terms(&self.door.certificate.key) else { return false };
         let left = self.machine.deadline_ns().saturating_sub(self.clock.now_ns());
-        self.config = Some(data);
-        self.line.secure(&config, Duration::from_nanos(left)).is_ok()
+        self.config = Some(terms.data);
+        self.sessions = Some(terms.sessions);
+        self.line.secure(&terms.control, Duration::from_nanos(left)).is_ok()
     }
 
     /// The root of who is logged in.
@@ -207,13 +213,27 @@ impl<'d> Session<'d> {
     }
 
     fn listen(&mut self) -> Result<u16, NoPort> {
-        let bound = data::bind(self.local.ip(), self.door.settings.passive_ports);
-        let listener = bound.map_err(|error| match error.kind() {
+        let other = |error: io::Error| NoPort::Other(error.to_string());
+        // A place of before would keep this session from the next.
+        self.listener = Way::None;
+        if let Some(one) = &self.door.one_port {
+            let place = one.wait(self.peer.ip(), self.sessions.clone()).map_err(|error| match error.kind() {
+                io::ErrorKind::TimedOut => NoPort::AllTaken,
+                _ => other(error),
+            })?;
+            self.listener = Way::Shared(place);
+            return one.port().map_err(other);
+        }
+        let range = match self.door.settings.passive_ports {
+            Some(Ports::Range(range)) => Some(range),
+            _ => None,
+        };
+        let listener = data::bind(self.local.ip(), range).map_err(|error| match error.kind() {
             io::ErrorKind::AddrInUse => NoPort::AllTaken,
-            _ => NoPort::Other(error.to_string()),
+            _ => other(error),
         })?;
-        let port = listener.local_addr().map_err(|error| NoPort::Other(error.to_string()))?.port();
-        self.listener = Some(listener);
+        let port = listener.local_addr().map_err(other)?.port();
+        self.listener = Way::Passive(listener);
         Ok(port)
     }
 

@@ -527,9 +527,142 @@ fn places_come_back_when_clients_go() {
 fn no_free_port_and_a_full_house_have_their_codes() {
     let taken = data::bind("127.0.0.1".parse().unwrap(), None).unwrap();
     let port = taken.local_addr().unwrap().port();
-    let rig = Rig::new("ports", |settings| settings.passive_ports = Some(Range { first: port, last: port }));
+    let rig = Rig::new("ports", |settings| {
+        settings.passive_ports = Some(Ports::Range(data::Range { first: port, last: port }))
+    });
     let mut client = rig.logged_in();
     assert!(client.wants("EPSV", "425").contains("--passive-ports"));
     client.wants("PASV", "425");
     client.wants("RETR f", "550");
+}
+
+fn user_of(rig: &Rig, user: users::User) -> String {
+    let users = Users::at(&rig.place.join("home").join(users::FILE)).unwrap();
+    let password = users::made_password().unwrap();
+    users.set(user, Some(password.as_bytes())).unwrap();
+    password
+}
+
+#[test]
+fn a_user_has_a_root_networks_and_leave_to_speak_in_clear_of_its_own() {
+    let rig = Rig::new("options", |settings| settings.clear = Vec::new());
+    std::fs::create_dir_all(rig.root().join("in/d")).unwrap();
+    std::fs::write(rig.root().join("in/f"), b"inside").unwrap();
+    std::fs::write(rig.root().join("g"), b"outside").unwrap();
+    let both = proto::ftp::session::Rights { read: true, write: true };
+    let own = users::User { root: Some("in".into()), clear: true, ..users::User::new("own", both) };
+    let password = user_of(&rig, own);
+    let far = users::User { from: vec!["10.0.0.0/8".parse().unwrap()], clear: true, ..users::User::new("far", both) };
+    let fars = user_of(&rig, far);
+    let lost = users::User { root: Some("../place".into()), clear: true, ..users::User::new("lost", both) };
+    let losts = user_of(&rig, lost);
+    let mut client = rig.client();
+    client.wants("USER ada", "530");
+    client.wants("USER own", "331");
+    client.wants(&format!("PASS {password}"), "230");
+    client.wants("SIZE f", "213 6");
+    for outside in ["g", "../g", "/../g"] {
+        client.wants(&format!("SIZE {outside}"), "550");
+    }
+    client.wants("USER far", "331");
+    client.wants(&format!("PASS {fars}"), "530");
+    client.wants("USER lost", "331");
+    client.wants(&format!("PASS {losts}"), "530");
+}
+
+#[test]
+fn three_wrong_passwords_shut_the_network_out_and_not_for_good() {
+    let rig = Rig::new("shut", |_| ());
+    let mut client = rig.client();
+    for code in ["530", "530", "421"] {
+        client.wants("USER ada", "331");
+        client.wants("PASS wrong", code);
+    }
+    let mut client = rig.client();
+    client.wants("USER ada", "331");
+    let said = client.wants(&format!("PASS {}", rig.password), "421");
+    assert!(said.contains("from your network"), "{said}");
+    assert!(waited_for(|| {
+        let mut client = rig.client();
+        client.wants("USER ada", "331");
+        client.ask(&format!("PASS {}", rig.password)).starts_with("230")
+    }));
+}
+
+#[test]
+fn names_are_listed_by_pattern_and_facts_and_digests_are_set_and_asked() {
+    let rig = Rig::new("facts", |_| ());
+    std::fs::create_dir(rig.root().join("d")).unwrap();
+    for name in ["d/a.txt", "d/b.txt", "d/c.bin", "d/.txt", "d/[x]"] {
+        std::fs::write(rig.root().join(name), b"123456789").unwrap();
+    }
+    let mut client = rig.logged_in();
+    let sorted = |listing: Vec<u8>| {
+        let mut names: Vec<String> = String::from_utf8(listing).unwrap().lines().map(str::to_owned).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(sorted(client.listing("NLST d/*.txt")), ["a.txt", "b.txt"]);
+    assert_eq!(sorted(client.listing("NLST d/[x]")), ["[x]"], "a name comes before a pattern");
+    assert_eq!(sorted(client.listing("NLST d/*.zip")), Vec::<String>::new());
+    client.wants("SITE UTIME 20000229000000 d/a.txt", "200");
+    client.wants("MDTM d/a.txt", "213 20000229000000");
+    client.wants(
+        "MFF modify=20010101000000;unix.mode=600; d/a.txt",
+        "213 Modify=20010101000000;UNIX.mode=0600; /d/a.txt",
+    );
+    client.wants("MFMT 20230431000000 d/a.txt", "501");
+    client.wants("XCRC d/a.txt", "250 cbf43926");
+    client.wants("XMD5 d/a.txt", "250 25f9e794323b453885f5181f1b624d0b");
+    client.wants("XSHA \"d/a.txt\" 0 9", "250 f7c3bc1d808e04732adf679965ccc34ca7ae3441");
+    client.wants("OPTS HASH MD5", "200");
+    client.wants("HASH d/a.txt", "213 MD5 0-9 25f9e794323b453885f5181f1b624d0b d/a.txt");
+    let mut data = client.passive();
+    client.wants("RANG 2 4", "350");
+    client.wants("RETR d/a.txt", "150");
+    let mut got = Vec::new();
+    data.read_to_end(&mut got).unwrap();
+    assert_eq!(got, b"345");
+    assert!(client.hear().starts_with("226"));
+    client.passive();
+    client.wants("NLST none", "550");
+}
+
+#[test]
+fn one_port_gives_each_session_its_own_connection_in_clear_and_by_tls() {
+    let free = data::bind("127.0.0.1".parse().unwrap(), None).unwrap().local_addr().unwrap().port();
+    let rig = Rig::new("one-port", |settings| settings.passive_ports = Some(Ports::One(free)));
+    for name in ["a", "b"] {
+        std::fs::write(rig.root().join(name), name.repeat(100_000)).unwrap();
+    }
+    let (mut first, mut second) = (rig.logged_in(), rig.logged_in());
+    // The second's EPSV has its reply when the first's client came: nothing is mixed up.
+    let mut of_first = first.passive();
+    second.say(b"EPSV");
+    first.wants("RETR a", "150");
+    let mut got = String::new();
+    of_first.read_to_string(&mut got).unwrap();
+    assert!(first.hear().starts_with("226") && got == "a".repeat(100_000));
+    assert!(second.hear().starts_with("229"));
+    second.wants("ABOR", "226");
+    drop((first, second));
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let configs = [client_config(version), client_config(version)];
+        let mut clients = configs.each_ref().map(|config| secure_client(&rig, config));
+        let ports = clients.each_mut().map(|client| {
+            client.wants("PROT P", "200");
+            client.passive()
+        });
+        for (client, name) in clients.iter_mut().zip(["a", "b"]) {
+            client.wants(&format!("RETR {name}"), "150");
+        }
+        // Connected in one order, and speaking in the other.
+        let mut streams: Vec<_> = ports.into_iter().zip(&configs).map(|(port, config)| covered(config, port)).collect();
+        for (at, name) in [(1, "b"), (0, "a")] {
+            let mut got = Vec::new();
+            streams[at].read_to_end(&mut got).unwrap();
+            assert!(got == name.repeat(100_000).as_bytes());
+            assert!(clients[at].hear().starts_with("226"));
+        }
+    }
 }

@@ -69,19 +69,25 @@ impl Session<'_> {
         let failed = |error: io::Error| End::NoConnection(error.to_string());
         let way = match connect.way {
             machine::Way::None => Way::None,
-            machine::Way::Passive => self.listener.take().map_or(Way::None, Way::Passive),
+            machine::Way::Passive => std::mem::take(&mut self.listener),
             machine::Way::Active(address) => Way::Active(address),
         };
         let beside = self.line.as_fd().try_clone_to_owned().map_err(failed)?;
         let (peer, local) = (self.peer.ip(), self.local.ip());
+        // At the port of all a client is known by its hello, which many send only when they have heard 150.
+        let is_early = connect.private && matches!(way, Way::Shared(_));
+        if is_early {
+            self.opening()?;
+        }
         let stream = data::connect(way, peer, local, beside.as_fd(), || self.hear(false));
         let mut stream = stream.map_err(|error| match error.kind() {
             io::ErrorKind::TimedOut => End::NobodyCame,
             io::ErrorKind::Interrupted => self.stopped(),
             _ => failed(error),
         })?;
-        self.machine.on_connected(self.clock.now_ns());
-        self.flush().map_err(|_| End::ControlGone)?;
+        if !is_early {
+            self.opening()?;
+        }
         let keys = match &self.config {
             Some(config) if connect.private => {
                 let tls = tls::accept(config, &mut stream).map_err(|error| End::NoTls(error.to_string()))?;
@@ -96,6 +102,12 @@ impl Session<'_> {
         };
         stream.set_nonblocking(true).map_err(failed)?;
         Ok(Data { stream, keys, beside })
+    }
+
+    /// The client hears that it may begin.
+    fn opening(&mut self) -> Result<(), End> {
+        self.machine.on_connected(self.clock.now_ns());
+        self.flush().map_err(|_| End::ControlGone)
     }
 
     /// What the control connection says while a transfer waits.
