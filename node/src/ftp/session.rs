@@ -107,14 +107,16 @@ impl<'d> Session<'d> {
                     let_in();
                 }
             }
-            let left = self.machine.deadline_ns().saturating_sub(self.clock.now_ns());
-            self.line.wait(Duration::from_nanos(left).min(WAIT_MAX));
-            let now_ns = self.clock.now_ns();
-            if !self.line.pull(&mut self.machine, now_ns) {
+            // What came is taken before anything is waited for: the handshake's last read may have had a command behind it, of which the socket knows no more.
+            if !self.line.pull(&mut self.machine, self.clock.now_ns()) {
                 self.obey_last();
                 return;
             }
-            self.machine.on_time(now_ns);
+            self.machine.on_time(self.clock.now_ns());
+            if !self.machine.has_something() {
+                let left = self.machine.deadline_ns().saturating_sub(self.clock.now_ns());
+                self.line.wait(Duration::from_nanos(left).min(WAIT_MAX));
+            }
         }
     }
 

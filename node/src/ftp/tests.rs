@@ -666,3 +666,30 @@ fn one_port_gives_each_session_its_own_connection_in_clear_and_by_tls() {
         }
     }
 }
+
+/// curl's first command is often read with the handshake's last record.
+#[test]
+fn a_command_in_one_flight_with_the_last_of_a_handshake_is_heard() {
+    let rig = Rig::new("flight", |_| ());
+    let mut client = rig.client();
+    client.wants("AUTH TLS", "234");
+    let mut stream = client.line.into_inner();
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut tls = ClientConnection::new(client_config(&rustls::version::TLS13), name).unwrap();
+    while tls.is_handshaking() {
+        while tls.wants_write() {
+            tls.write_tls(&mut stream).unwrap();
+        }
+        tls.read_tls(&mut stream).unwrap();
+        tls.process_new_packets().unwrap();
+    }
+    tls.writer().write_all(b"USER ada\r\n").unwrap();
+    let mut flight = Vec::new();
+    while tls.wants_write() {
+        tls.write_tls(&mut flight).unwrap();
+    }
+    stream.write_all(&flight).unwrap();
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+    let mut client = Client { line: BufReader::new(StreamOwned::new(tls, stream)) };
+    assert!(client.hear().starts_with("331"));
+}

@@ -100,6 +100,12 @@ impl Lines {
         self.aborts > 0
     }
 
+    /// Is a line there?
+    #[must_use]
+    pub fn has_line(&self) -> bool {
+        !self.whole.is_empty()
+    }
+
     /// The line whose turn it is.
     pub fn next_line(&mut self) -> Option<Line> {
         let line = self.whole.pop_front()?;

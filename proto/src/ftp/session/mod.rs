@@ -396,6 +396,13 @@ impl Session {
         self.lines.held_bytes() + out.sum::<usize>() + names + self.cwd.len()
     }
 
+    /// Does `next_action` have something?
+    #[must_use]
+    pub fn has_something(&self) -> bool {
+        !self.out.is_empty()
+            || self.doing == Doing::Idle && (self.lines.has_line() || self.now_ns >= self.deadline_ns())
+    }
+
     /// What is to be done next. `None`: a fact is waited for.
     pub fn next_action(&mut self) -> Option<Action> {
         loop {

@@ -160,7 +160,11 @@ impl Player {
 
     /// Takes actions as long as there are any.
     fn act(&mut self) {
-        while let Some(action) = self.session.next_action() {
+        loop {
+            let has = self.session.has_something();
+            let next = self.session.next_action();
+            assert_eq!(next.is_some(), has, "who waits knows for what");
+            let Some(action) = next else { return };
             assert!(!self.is_closed);
             let is_in = self.session.is_logged_in();
             match action {
