@@ -13,10 +13,8 @@ use std::time::{Duration, Instant};
 use engine::rail::plain::Heard;
 use sys::event::Interest;
 
-use super::one_port::Place;
+use super::one_port::{CONNECT_TIME, Place};
 
-/// A client has so long to connect, and to make the handshake.
-pub const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// Ports tried at random before they are tried one by one.
 const RANDOM_TRIES: usize = 16;
 

@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 
 use sys::event::{Event, Interest};
 
-use super::data::CONNECT_TIME;
 use super::tls::TlsSessions;
 
+/// A client has so long to connect, and to make the handshake.
+pub const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// A connection that says nothing for so long is of a session in clear, whose client waits for a file; a client of TLS speaks first.
 const SILENT_TIME: Duration = Duration::from_millis(200);
 /// A ClientHello that is not whole is looked at again after so long.

@@ -85,7 +85,7 @@ pub fn is_name(name: &str) -> bool {
 /// What a user is, beside a password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
-    /// The name.
+    /// What USER says.
     pub name: String,
     /// What it may do.
     pub rights: Rights,

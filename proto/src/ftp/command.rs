@@ -209,7 +209,7 @@ impl Digest {
         ("BLAKE3", Digest::Blake3),
     ];
 
-    /// Its name.
+    /// The name that HASH, its reply and FEAT have for it.
     #[must_use]
     pub fn name(self) -> &'static str {
         Digest::OF_HASH.iter().find(|(_, it)| *it == self).map_or("", |(name, _)| name)

@@ -28,7 +28,7 @@ pub enum Kind {
 /// What is said of one name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
-    /// What it is.
+    /// What the name stands for.
     pub kind: Kind,
     /// Bytes of a file.
     pub bytes: u64,
@@ -50,7 +50,7 @@ pub const NAMES: [&str; 6] = ["type", "size", "modify", "perm", "unix.mode", "un
 pub struct Wanted(u8);
 
 impl Wanted {
-    /// All of them.
+    /// Every fact of `NAMES`.
     pub const ALL: Wanted = Wanted(63);
 
     /// `type;size;`: those that are known; others are let go (RFC 3659 section 7.9).

@@ -394,3 +394,141 @@ fn check_path(path: &[u8]) {
     };
     assert!(path.is_empty() || path.split(|&byte| byte == b'/').all(is_right), "{}", path.escape_ascii());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use std::println;
+
+    /// What clients say, right and wrong.
+    const SAID: [&str; 44] = [
+        "USER ada\r\nPASS x\r\n",
+        "USER anonymous\r\nPASS me@\r\n",
+        "USER ada\r\n",
+        "PASS x\r\n",
+        "AUTH TLS\r\n",
+        "AUTH SSL\r\n",
+        "PBSZ 0\r\nPROT P\r\n",
+        "PROT C\r\n",
+        "EPSV\r\nRETR a\r\n",
+        "PASV\r\nSTOR b\r\n",
+        "PORT 10,0,0,9,8,0\r\nLIST\r\n",
+        "EPRT |1|10.0.0.9|2048|\r\nMLSD d\r\n",
+        "EPRT |1|10.0.0.8|2048|\r\n",
+        "EPSV ALL\r\n",
+        "EPSV\r\nNLST *.c\r\n",
+        "EPSV\r\nSTOU\r\n",
+        "EPSV\r\nAPPE a\r\nABOR\r\n",
+        "EPSV\r\nRETR a\r\n\u{7f}ABOR\r\n",
+        "ABOR\r\n",
+        "REST 5\r\n",
+        "RANG 5 9\r\n",
+        "ALLO 100\r\n",
+        "RNFR a\r\nRNTO b\r\n",
+        "RNFR ../../a\r\n",
+        "CWD ../..//d\r\n",
+        "CDUP\r\nPWD\r\n",
+        "MKD a/../../b \"q\"\r\nRMD b\r\n",
+        "DELE .hidden\r\n",
+        "SIZE a\r\nMDTM a\r\nMLST a\r\n",
+        "MFMT 20200101000000 a\r\n",
+        "MFF modify=20200101000000;UNIX.mode=644; a\r\n",
+        "SITE CHMOD 644 a\r\n",
+        "SITE UTIME 202001010000 a\r\n",
+        "HASH a\r\n",
+        "XCRC \"a\" 1 5\r\n",
+        "OPTS MLST type;size;\r\n",
+        "OPTS HASH BLAKE3\r\n",
+        "FEAT\r\nHELP\r\nSTAT\r\nSYST\r\nNOOP\r\n",
+        "AVBL\r\n",
+        "MODE Z\r\nSTRU F\r\nTYPE I\r\n",
+        "STOR a\nDELE b\r\n",
+        "QUIT\r\n",
+        "STAT d\r\n",
+        "NONSENSE\r\n",
+    ];
+
+    struct Random(u64);
+
+    impl Random {
+        /// Steele and others, SplitMix64.
+        fn next(&mut self) -> u64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut it = self.0;
+            it = (it ^ it >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            it = (it ^ it >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            it ^ it >> 31
+        }
+
+        fn below(&mut self, below: usize) -> usize {
+            (self.next() % below as u64) as usize
+        }
+    }
+
+    /// One session of words that clients say, some of whose bytes are others.
+    fn mutated(random: &mut Random) -> Vec<u8> {
+        // Three of four may speak in clear (`played`).
+        let clear = if random.below(4) > 0 { !4 } else { !0 };
+        let mut said = vec![random.next() as u8 & clear];
+        said.extend_from_slice(&random.next().to_le_bytes());
+        if random.below(4) > 0 {
+            said.extend_from_slice(SAID[0].as_bytes());
+        }
+        for _ in 0..1 + random.below(16) {
+            let from = said.len();
+            // One of three moves something.
+            let word = if random.below(3) == 0 { 8 + random.below(11) } else { random.below(SAID.len()) };
+            said.extend_from_slice(SAID[word].as_bytes());
+            match random.below(12) {
+                0 => {
+                    let at = from + random.below(said.len() - from);
+                    said[at] = random.next() as u8;
+                }
+                1 => said.truncate(from + random.below(said.len() - from)),
+                2 => {
+                    let at = from + random.below(said.len() - from);
+                    let what = [&b"\xff\xf4\xff\xf2"[..], b"\xff", b"\n", b"\0", b"\r\n", b"/../", b"%s", b" "]
+                        [random.below(8)];
+                    said.splice(at..at, what.iter().copied());
+                }
+                3 => {
+                    let at = from + random.below(said.len() - from);
+                    let count = random.below(6000);
+                    said.splice(at..at, core::iter::repeat_n(b'x', count));
+                }
+                4 => {
+                    for _ in 0..random.below(100) {
+                        said.extend_from_slice(b"NOOP\r\n");
+                    }
+                }
+                _ => {}
+            }
+        }
+        said
+    }
+
+    /// `FTP_SESSIONS`: how many, and `FTP_SEED`: from which seed; a session that breaks a rule is named by its seed.
+    #[test]
+    fn mutated_sessions_break_no_rule() {
+        let asked = |name: &str| std::env::var(name).ok().and_then(|it| it.parse::<u64>().ok());
+        let (sessions, first) = (asked("FTP_SESSIONS").unwrap_or(100_000), asked("FTP_SEED").unwrap_or(1));
+        let mut all = Played::default();
+        for seed in first..first + sessions {
+            let said = mutated(&mut Random(seed));
+            let played = std::panic::catch_unwind(|| play(&said))
+                .unwrap_or_else(|_| panic!("seed {seed}: {}", said.escape_ascii()));
+            all.replies += played.replies;
+            all.refused += played.refused;
+            all.logins += played.logins;
+            all.transfers += played.transfers;
+            all.aborted += played.aborted;
+            all.held_bytes_max = all.held_bytes_max.max(played.held_bytes_max);
+        }
+        println!("{sessions} sessions: {all:?}");
+        assert!(all.held_bytes_max <= HELD_BYTES_MAX);
+        // They get everywhere.
+        let all_parts = [all.logins / 4, all.transfers / 10, all.aborted, all.refused / 100];
+        assert!(all_parts.iter().all(|&part| part > sessions / 1000), "{all:?}");
+    }
+}
