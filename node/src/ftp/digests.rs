@@ -19,7 +19,7 @@ use super::users::hex;
 const READ_BYTES: usize = 1 << 20;
 
 enum Running {
-    Crc32(crc_fast::Digest),
+    Crc32(Box<crc_fast::Digest>),
     Md5(Box<Md5>),
     Sha(Context),
     Blake3(Box<blake3::Hasher>),
@@ -28,7 +28,7 @@ enum Running {
 impl Running {
     fn new(digest: Digest) -> Running {
         match digest {
-            Digest::Crc32 => Running::Crc32(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32IsoHdlc)),
+            Digest::Crc32 => Running::Crc32(Box::new(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32IsoHdlc))),
             Digest::Md5 => Running::Md5(Box::default()),
             Digest::Sha1 => Running::Sha(Context::new(&SHA1_FOR_LEGACY_USE_ONLY)),
             Digest::Sha256 => Running::Sha(Context::new(&SHA256)),

@@ -394,7 +394,7 @@ mod tests {
         assert!(users.set(user.clone(), None).is_err(), "a new one has a password");
         users.set(user.clone(), Some(b"one")).unwrap();
         assert_eq!(users.login("ada", b"one"), Some(user.clone()));
-        assert_eq!(users.list().unwrap(), [user.clone()]);
+        assert_eq!(users.list().unwrap(), std::slice::from_ref(&user));
         assert_eq!(user.options(), "wo,root=in%20box/a%2cb%25,rate=1000000,clear,from=10.0.0.0/8;fd00::/8");
         assert!(user.may_come_from("10.9.9.9".parse().unwrap()) && !user.may_come_from("11.0.0.1".parse().unwrap()));
         assert!(users.may_clear(b"ada") && !users.may_clear(b"bob"));
