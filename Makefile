@@ -64,6 +64,10 @@ e2e-quick: needs ## the main jobs of the real binary between two hosts: trees, p
 interop: needs build ## FTP: real clients of others against our server, installed where they are missing (docs/book, "Serve a folder by FTP")
 	INTEROP=full lab/e2e/run.sh 30-ftp
 
+.PHONY: ftp-crowd
+ftp-crowd: build ## 500 FTP clients that list a folder of a million names at once, within the server's memory grant (an hour)
+	SESSIONS=500 NAMES=1000000 CROWD_LIMIT=6000 E2E_SECONDS=6600 lab/e2e/run.sh 31-ftp-crowd
+
 e2e: needs build ## the real binary between two hosts made on the spot (E2E=name runs one file)
 	lab/e2e/run.sh $(E2E)
 

@@ -30,7 +30,7 @@ use text::units::{self, UnitError};
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
 /// The config file as it is written. Every key may be left out.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ConfigFile {
     listen: Option<SocketAddr>,
@@ -58,6 +58,16 @@ struct ConfigFile {
     log: Option<LogFormat>,
     #[serde(default, deserialize_with = "keep")]
     receipts_keep: Option<Keep>,
+    /// Options of `longhaul ftp serve`.
+    ftp: Option<toml::Table>,
+}
+
+/// The table `[ftp]` of the config file, if there is one.
+///
+/// # Errors
+/// As `load`.
+pub fn ftp_table(arguments: &ServeArguments) -> Result<Option<toml::Table>, Failure> {
+    Ok(arguments.config.as_deref().map(read).transpose()?.and_then(|file| file.ftp))
 }
 
 /// Reads the config file, if one is named, and lets the flags win. The same call reloads.

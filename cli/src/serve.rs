@@ -6,6 +6,7 @@
 //! Absent on purpose: serving (node::serve).
 
 pub mod ftp; // the same folder for clients of FTP
+pub mod ftp_users; // and who these are
 mod systemd; // what the service manager hears and hands over
 
 use std::io::{Read, Write};
@@ -67,6 +68,7 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
         }
         None => (Home::find().map_err(|error| failure_of("find LONGHAUL_HOME", &error.into()))?, None),
     };
+    let ftp = open_ftp(arguments, &settings, &home)?;
     let bound = Bound::bind_or_take(settings.clone(), &home, &own, handed)?.on_mistake(on_mistake);
     let bound = with_pulse(bound, &manager);
     // A confined process starts no program: what asks for names is started before.
@@ -79,6 +81,10 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
     }
     job_command::shown_at(server.registry(), server.history());
     print_address(&settings, &server)?;
+    if let Some(ftp) = &ftp {
+        print!("{}", ftp.page);
+        let _ = std::io::stdout().flush();
+    }
     manager.status(&format!("serving {} at {}", settings.root.display(), server.address()?));
     manager.ready();
     let event = || Event::new().map_err(io("start the daemon"));
@@ -89,6 +95,14 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
         if settings.stdio {
             end_with_stdin(gone.clone());
         }
+        if let Some(ftp) = ftp {
+            let (over, control) = (&over, &control);
+            scope.spawn(move || {
+                if let Err(error) = ftp.server.run(over) {
+                    control.say(0, &format!("FTP ended: {error}"));
+                }
+            });
+        }
         let served = server.run();
         over.signal();
         served
@@ -98,6 +112,17 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
         let _ = std::fs::remove_dir_all(home.path(""));
     }
     Ok(Exit::Whole)
+}
+
+/// The FTP door that the config file opens beside the daemon's, at the same root.
+fn open_ftp(arguments: &ServeArguments, settings: &Settings, home: &Home) -> Result<Option<ftp::Opened>, Failure> {
+    let table = if settings.stdio { None } else { config::ftp_table(arguments)? };
+    let Some(table) = table else { return Ok(None) };
+    let options = ftp::of_table(&table, &settings.root).map_err(|why| {
+        let failure = Exit::Usage.fail("read the table [ftp] of the config file", why);
+        failure.next("write its keys as the options of `longhaul ftp serve`, without the dashes in front")
+    })?;
+    ftp::open(&options, home).map(Some)
 }
 
 /// Runs `longhaul names`: the child that asks `getent` for a confined daemon. It and what it starts only read.

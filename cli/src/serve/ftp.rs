@@ -5,13 +5,14 @@
 //! Invariants: a password that was made is said once, and kept as a hash alone.
 //! Absent on purpose: serving (`node::ftp`).
 
-use std::io::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, FromArgMatches, Subcommand};
 use node::ftp::certificate::Certificate;
-use node::ftp::data::Range;
+use node::ftp::data::Ports;
 use node::ftp::users::{self, Asked, Users};
 use node::ftp::{Network, Server, Settings};
 use node::identity::Home;
@@ -20,6 +21,7 @@ use sys::event::Event;
 use text::exit::{Exit, Failure};
 use text::units;
 
+use super::ftp_users::FtpUserCommand;
 use crate::args::{DigestChoice, DurabilityChoice};
 
 /// `longhaul ftp`.
@@ -30,6 +32,9 @@ pub enum FtpCommand {
     /// TLS is demanded (AUTH TLS, PROT P), but from networks that --clear names. The first lines say where to connect, the certificate's fingerprint, and
     /// what to paste into curl and lftp.
     Serve(Box<FtpServeArguments>),
+    /// Add, list and remove users who may log in by FTP
+    #[command(subcommand)]
+    User(Box<FtpUserCommand>),
 }
 
 /// `longhaul ftp serve`.
@@ -69,9 +74,9 @@ pub struct FtpServeArguments {
     #[arg(long, value_name = "IP:PORT")]
     pub implicit: Option<SocketAddr>,
 
-    /// Ports of data connections, for firewalls: 50000-50100 [default: any]
-    #[arg(long, value_name = "FIRST-LAST")]
-    pub passive_ports: Option<Range>,
+    /// Ports of data connections, for firewalls: 50000-50100, or one for all of them: 50000 [default: any]
+    #[arg(long, value_name = "FIRST-LAST|PORT")]
+    pub passive_ports: Option<Ports>,
 
     /// The address that PASV says, where clients reach this host by another than its own (NAT); EPSV needs none
     #[arg(long, value_name = "IP")]
@@ -109,6 +114,7 @@ pub struct FtpServeArguments {
 pub fn run(command: FtpCommand) -> Result<Exit, Failure> {
     match command {
         FtpCommand::Serve(arguments) => serve(&arguments),
+        FtpCommand::User(command) => super::ftp_users::run(&command),
     }
 }
 
@@ -122,21 +128,10 @@ fn serve(arguments: &FtpServeArguments) -> Result<Exit, Failure> {
     let signals =
         sys::signals::watch(&[sys::signals::SIGTERM, sys::signals::SIGINT]).map_err(io("watch for signals"))?;
     let home = Home::find().map_err(|error| failure_of("find LONGHAUL_HOME", &error.into()))?;
-    let users = Users::at(&home.path(users::FILE)).map_err(io("read the list of users"))?;
-    let (name, made) = with_users(&users, arguments)?;
-    let addresses = addresses(arguments.listen.ip());
-    let certificate = match (&arguments.cert, &arguments.key) {
-        (Some(chain), Some(key)) => Certificate::of_files(chain, key),
-        _ => Certificate::of_home(&home, &addresses),
-    };
-    let certificate = certificate.map_err(io("read the certificate"))?;
-    let settings = settings(arguments);
-    let place = format!("serve {} by FTP at {}", arguments.root.display(), arguments.listen);
-    let server = Server::bind(settings, users, certificate.clone()).map_err(io(place))?;
-    let port = server.address().map_err(io("ask the port"))?.port();
+    let Opened { server, page } = open(arguments, &home)?;
     confine(arguments, &home);
-    let shown = addresses.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    print_page(&name, &made, SocketAddr::new(shown, port), &certificate, arguments);
+    print!("{page}");
+    let _ = std::io::stdout().flush();
     let stop = Event::new().map_err(io("start"))?;
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -148,6 +143,69 @@ fn serve(arguments: &FtpServeArguments) -> Result<Exit, Failure> {
     })?;
     // Uploads that are under way stay as parts, which clients go on with.
     Ok(Exit::Whole)
+}
+
+/// A door that is bound, and what is said of it.
+#[derive(Debug)]
+pub struct Opened {
+    /// The door.
+    pub server: Server,
+    /// Where to connect, and how.
+    pub page: String,
+}
+
+/// Binds the door. The users who were named and are new are made.
+///
+/// # Errors
+/// What the user is told.
+pub fn open(arguments: &FtpServeArguments, home: &Home) -> Result<Opened, Failure> {
+    let users = Users::at(&home.path(users::FILE)).map_err(io("read the list of users"))?;
+    let (name, made) = with_users(&users, arguments)?;
+    let addresses = addresses(arguments.listen.ip());
+    let certificate = match (&arguments.cert, &arguments.key) {
+        (Some(chain), Some(key)) => Certificate::of_files(chain, key),
+        _ => Certificate::of_home(home, &addresses),
+    };
+    let certificate = certificate.map_err(io("read the certificate"))?;
+    let settings = settings(arguments);
+    let place = format!("serve {} by FTP at {}", arguments.root.display(), arguments.listen);
+    let server = Server::bind(settings, users, certificate.clone()).map_err(io(place))?;
+    let port = server.address().map_err(io("ask the port"))?.port();
+    let shown = addresses.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let page = page_of(&name, &made, SocketAddr::new(shown, port), &certificate, arguments);
+    Ok(Opened { server, page })
+}
+
+/// The options that the `[ftp]` table of the daemon's config names, as the command line would have them: each key is an option without its dashes.
+///
+/// # Errors
+/// Why they cannot be understood.
+pub fn of_table(table: &toml::Table, root: &std::path::Path) -> Result<FtpServeArguments, String> {
+    let mut words = vec!["ftp".into(), "--root".into(), root.as_os_str().to_owned()];
+    for (key, value) in table {
+        let flag = format!("--{}", key.replace('_', "-"));
+        if flag == "--root" {
+            return Err("root: by FTP the daemon's root is served; a user may have one below it".to_owned());
+        }
+        let values = match value {
+            toml::Value::Array(values) => values.as_slice(),
+            value => std::slice::from_ref(value),
+        };
+        for value in values {
+            match value {
+                toml::Value::Boolean(true) => words.push(flag.clone().into()),
+                toml::Value::Boolean(false) => {}
+                toml::Value::String(text) => words.push(format!("{flag}={text}").into()),
+                toml::Value::Integer(number) => words.push(format!("{flag}={number}").into()),
+                _ => return Err(format!("{key}: write a text in quotes, a number, true or false")),
+            }
+        }
+    }
+    let matches = FtpServeArguments::augment_args(clap::Command::new("ftp")).try_get_matches_from(words);
+    matches.and_then(|matches| FtpServeArguments::from_arg_matches(&matches)).map_err(|error| {
+        let text = error.to_string();
+        text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+    })
 }
 
 fn settings(arguments: &FtpServeArguments) -> Settings {
@@ -171,7 +229,7 @@ fn settings(arguments: &FtpServeArguments) -> Settings {
 fn with_users(users: &Users, arguments: &FtpServeArguments) -> Result<(String, Vec<(String, String)>), Failure> {
     let mut asked = arguments.user.clone();
     let is_alone = asked.is_empty() && !arguments.anonymous;
-    if is_alone && users.is_empty().map_err(io("read the list of users"))? {
+    if is_alone && users.list().map_err(io("read the list of users"))?.is_empty() {
         asked.push("user".parse().map_err(|why: String| Exit::Usage.fail("make a user", why))?);
     }
     let mut made = Vec::new();
@@ -197,33 +255,35 @@ fn addresses(listen: IpAddr) -> Vec<IpAddr> {
     addresses
 }
 
-fn print_page(
+fn page_of(
     name: &str,
     made: &[(String, String)],
     address: SocketAddr,
     certificate: &Certificate,
     arguments: &FtpServeArguments,
-) {
-    println!("ftps://{name}@{address}/");
-    println!("certificate SHA-256 {}", certificate.fingerprint);
+) -> String {
+    let mut page = String::new();
+    let _ = writeln!(page, "ftps://{name}@{address}/");
+    let _ = writeln!(page, "certificate SHA-256 {}", certificate.fingerprint);
     for (name, password) in made {
-        println!("password of {name}, said once: {password}");
+        let _ = writeln!(page, "password of {name}, said once: {password}");
     }
     let pin = certificate.pin.as_ref().map_or_else(String::new, |pin| format!(" --pinnedpubkey sha256//{pin}"));
-    println!("curl:         curl --ssl-reqd -k{pin} -u {name} ftp://{address}/");
+    let _ = writeln!(page, "curl:         curl --ssl-reqd -k{pin} -u {name} ftp://{address}/");
     let host = match address.ip() {
         IpAddr::V6(it) => format!("[{it}]"),
         it => it.to_string(),
     };
-    println!(
+    let _ = writeln!(
+        page,
         "lftp:         lftp -e 'set ftp:ssl-force yes; set ssl:verify-certificate/{host} no' -u {name} -p {} {host}",
         address.port()
     );
-    println!("file manager: ftp://{name}@{address}/ with \"explicit TLS\" (FileZilla, WinSCP: FTPES)");
+    let _ = writeln!(page, "file manager: ftp://{name}@{address}/ with \"explicit TLS\" (FileZilla, WinSCP: FTPES)");
     if !arguments.clear.is_empty() {
-        println!("in clear, from networks that were named: ftp://{name}@{address}/");
+        let _ = writeln!(page, "in clear, from networks that were named: ftp://{name}@{address}/");
     }
-    let _ = std::io::stdout().flush();
+    page
 }
 
 /// Gives up what the process does not need; what this kernel cannot do is said. It is the second wall, `openat2` is the first.
@@ -236,5 +296,33 @@ fn confine(arguments: &FtpServeArguments, home: &Home) {
         Ok(wall) if wall.holds => {}
         Ok(wall) => eprintln!("not confined by Landlock: {}", wall.reason),
         Err(error) => eprintln!("not confined by Landlock: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_of_the_config_is_read_as_the_command_line_is() {
+        let read = |text: &str| of_table(&text.parse().unwrap(), "/srv".as_ref());
+        let all = read(
+            "listen = \"127.0.0.1:21\"\nuser = [\"ada\", \"bob:ro\"]\nanonymous = true\nclear = \"10.0.0.0/8\"\npassive_ports = \"50000\"\nready = 3\nrate = \"1Gbit\"\nsession_reuse = \"off\"",
+        )
+        .unwrap();
+        assert_eq!((all.root, all.listen), ("/srv".into(), "127.0.0.1:21".parse().unwrap()));
+        assert_eq!((all.user.len(), all.clear.len(), all.ready), (2, 1, 3));
+        assert_eq!((all.passive_ports, all.rate), (Some(Ports::One(50_000)), Some(1_000_000_000)));
+        assert!(all.anonymous && all.session_reuse == "off");
+        assert!(!read("anonymous = false").unwrap().anonymous);
+        for (text, part) in [
+            ("root = \"/\"", "daemon's root"),
+            ("nonsense = 1", "--nonsense"),
+            ("rate = \"fast\"", "--rate"),
+            ("ready = 1.5", "ready: write"),
+        ] {
+            let why = read(text).unwrap_err();
+            assert!(why.contains(part), "{text}: {why}");
+        }
     }
 }

@@ -1,24 +1,22 @@
 //! The data connection: which port, who may connect, TLS.
 //!
 //! For: transfers of a session.
-//! In and out: PASV, EPSV, PORT, EPRT → a connected socket, covered as PROT says.
-//! Invariants: a port is bound between the command and the transfer only, takes one connection, and from the control connection's peer alone; we dial that
-//! peer alone, and no port below 1024 (RFC 2577); with TLS the connection resumes the control connection's session, if that is asked for.
-//! Absent on purpose: what moves over it (`transfer`).
+//! In and out: a way that the session's machine chose → a connected socket.
+//! Invariants: a port is bound between the command and the transfer only, takes one connection, and from the control connection's peer alone.
+//! Absent on purpose: whom we dial (`proto::ftp`); TLS (`tls`); what moves over it (`transfer`).
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use engine::rail::plain::Heard;
 use sys::event::Interest;
 
-/// A client has so long to connect, and to make the handshake.
-pub const CONNECT_TIME: Duration = Duration::from_secs(10);
+use super::one_port::{CONNECT_TIME, Place};
+
 /// Ports tried at random before they are tried one by one.
 const RANDOM_TRIES: usize = 16;
-/// Ports below are those of others' services (RFC 2577 section 3).
-const PORT_MIN: u16 = 1024;
 
 /// What the next transfer goes over.
 #[derive(Debug, Default)]
@@ -28,6 +26,8 @@ pub enum Way {
     None,
     /// The client connects.
     Passive(TcpListener),
+    /// The client connects to the port of all.
+    Shared(Place),
     /// We do.
     Active(SocketAddr),
 }
@@ -45,10 +45,30 @@ impl std::str::FromStr for Range {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Range, String> {
-        let bad = || format!("'{text}' is no range of ports: 50000-50100");
+        let bad = || format!("'{text}' is no range of ports and no port: 50000-50100, 50000");
         let (first, last) = text.split_once('-').ok_or_else(bad)?;
         let range = Range { first: first.parse().map_err(|_| bad())?, last: last.parse().map_err(|_| bad())? };
         if range.first == 0 || range.first > range.last { Err(bad()) } else { Ok(range) }
+    }
+}
+
+/// Which ports data connections have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ports {
+    /// Each its own, of these.
+    Range(Range),
+    /// All of them one.
+    One(u16),
+}
+
+impl std::str::FromStr for Ports {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Ports, String> {
+        match text.parse::<u16>() {
+            Ok(port) if port > 0 => Ok(Ports::One(port)),
+            _ => text.parse().map(Ports::Range),
+        }
     }
 }
 
@@ -80,21 +100,22 @@ fn listen(address: IpAddr, port: u16) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// May we connect there? Only to the peer itself, and to no service of it.
-#[must_use]
-pub fn may_dial(address: SocketAddr, peer: IpAddr) -> bool {
-    address.ip().to_canonical() == peer.to_canonical() && address.port() >= PORT_MIN
-}
-
-/// The data connection. `gone`: the control connection, whose client may be gone.
+/// The data connection. `beside`: the control connection, of which `heard` is asked when it has something.
 ///
 /// # Errors
-/// TimedOut: nobody came; NotConnected: nothing was said of it; the network's.
-pub fn connect(way: Way, peer: IpAddr, local: IpAddr) -> io::Result<TcpStream> {
+/// TimedOut: nobody came; Interrupted: the control connection says stop; NotConnected: nothing was said of it; the network's.
+pub fn connect(
+    way: Way,
+    peer: IpAddr,
+    local: IpAddr,
+    beside: BorrowedFd<'_>,
+    heard: impl FnMut() -> Heard,
+) -> io::Result<TcpStream> {
     let stream = match way {
         Way::None => return Err(ErrorKind::NotConnected.into()),
         Way::Active(address) => sys::sock::connect_from(address, Some(local), CONNECT_TIME, |_| Ok(()))?,
-        Way::Passive(listener) => accept(&listener, peer)?,
+        Way::Shared(place) => taken(&place, beside, heard)?,
+        Way::Passive(listener) => accept(&listener, peer, beside, heard)?,
     };
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(CONNECT_TIME))?;
@@ -102,7 +123,47 @@ pub fn connect(way: Way, peer: IpAddr, local: IpAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-fn accept(listener: &TcpListener, peer: IpAddr) -> io::Result<TcpStream> {
+fn taken(place: &Place, beside: BorrowedFd<'_>, mut heard: impl FnMut() -> Heard) -> io::Result<TcpStream> {
+    let (until, mut is_deaf) = (Instant::now() + CONNECT_TIME, false);
+    loop {
+        if let Some(stream) = place.take() {
+            return Ok(stream);
+        }
+        wait(place.as_fd(), beside, until, &mut is_deaf, &mut heard)?;
+    }
+}
+
+/// Waits until the socket or the event can be read, or the control connection has something.
+fn wait(
+    fd: BorrowedFd<'_>,
+    beside: BorrowedFd<'_>,
+    until: Instant,
+    is_deaf: &mut bool,
+    heard: &mut impl FnMut() -> Heard,
+) -> io::Result<()> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(ErrorKind::TimedOut.into());
+    }
+    let fds = [(fd, Interest::Read), (beside, Interest::Read)];
+    let ready = sys::event::poll(if *is_deaf { &fds[..1] } else { &fds }, Some(left))?;
+    if ready.get(1).is_some_and(|it| it.any()) {
+        match heard() {
+            Heard::On => {}
+            Heard::Deaf => *is_deaf = true,
+            Heard::Stop => return Err(ErrorKind::Interrupted.into()),
+        }
+    }
+    Ok(())
+}
+
+fn accept(
+    listener: &TcpListener,
+    peer: IpAddr,
+    beside: BorrowedFd<'_>,
+    mut heard: impl FnMut() -> Heard,
+) -> io::Result<TcpStream> {
+    let mut is_deaf = false;
     let until = Instant::now() + CONNECT_TIME;
     loop {
         match listener.accept() {
@@ -115,59 +176,16 @@ fn accept(listener: &TcpListener, peer: IpAddr) -> io::Result<TcpStream> {
                     ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted
                 ) =>
             {
-                let left = until.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    return Err(ErrorKind::TimedOut.into());
-                }
-                let fd: BorrowedFd<'_> = listener.as_fd();
-                sys::event::poll(&[(fd, Interest::Read)], Some(left))?;
+                wait(listener.as_fd(), beside, until, &mut is_deaf, &mut heard)?;
             }
             Err(error) => return Err(error),
         }
     }
 }
 
-/// `h1,h2,h3,h4,p1,p2` (RFC 959 section 4.1.2).
-#[must_use]
-pub fn parse_port(text: &[u8]) -> Option<SocketAddr> {
-    let numbers: Option<Vec<u8>> =
-        std::str::from_utf8(text).ok()?.trim().split(',').map(|it| it.parse().ok()).collect();
-    let [a, b, c, d, high, low] = numbers?[..] else { return None };
-    Some(SocketAddr::new([a, b, c, d].into(), u16::from_be_bytes([high, low])))
-}
-
-/// `|1|132.235.1.2|6275|` (RFC 2428 section 2).
-#[must_use]
-pub fn parse_eprt(text: &[u8]) -> Option<SocketAddr> {
-    let text = std::str::from_utf8(text).ok()?.trim();
-    let mark = text.chars().next().filter(|it| it.is_ascii_graphic())?;
-    let mut words = text[1..].split(mark);
-    let (family, address, port) = (words.next()?, words.next()?.parse::<IpAddr>().ok()?, words.next()?.parse().ok()?);
-    let fits = matches!((family, address), ("1", IpAddr::V4(_)) | ("2", IpAddr::V6(_)));
-    fits.then(|| SocketAddr::new(address, port))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_are_read_and_nothing_but_the_peers_is_dialled() {
-        let peer: IpAddr = "10.0.0.9".parse().unwrap();
-        assert_eq!(parse_port(b"10,0,0,9,4,1"), Some("10.0.0.9:1025".parse().unwrap()));
-        assert_eq!(parse_eprt(b"|1|10.0.0.9|1025|"), Some("10.0.0.9:1025".parse().unwrap()));
-        assert_eq!(parse_eprt(b"|2|::1|1025|"), Some("[::1]:1025".parse().unwrap()));
-        for bad in [&b"1,2,3"[..], b"1,2,3,4,5,256", b"", b"a,b,c,d,e,f"] {
-            assert_eq!(parse_port(bad), None);
-        }
-        for bad in [&b""[..], b"|", b"|2|10.0.0.9|1025|", b"|1|::1|1|", b"|1|10.0.0.9|99999|"] {
-            assert_eq!(parse_eprt(bad), None);
-        }
-        assert!(may_dial("10.0.0.9:1025".parse().unwrap(), peer));
-        assert!(may_dial("10.0.0.9:1025".parse().unwrap(), "::ffff:10.0.0.9".parse().unwrap()));
-        assert!(!may_dial("10.0.0.9:25".parse().unwrap(), peer), "no service");
-        assert!(!may_dial("10.0.0.8:1025".parse().unwrap(), peer), "no third host");
-    }
 
     #[test]
     fn a_stranger_at_a_data_port_takes_nothing_from_the_client() {
@@ -177,7 +195,9 @@ mod tests {
             |ip: &str| sys::sock::connect_from(address, Some(ip.parse().unwrap()), CONNECT_TIME, |_| Ok(())).unwrap();
         let _thief = from("127.0.0.2");
         let client = from("127.0.0.1");
-        let taken = connect(Way::Passive(listener), "127.0.0.1".parse().unwrap(), address.ip()).unwrap();
+        let taken =
+            connect(Way::Passive(listener), "127.0.0.1".parse().unwrap(), address.ip(), client.as_fd(), || Heard::Deaf)
+                .unwrap();
         assert_eq!(taken.peer_addr().unwrap(), client.local_addr().unwrap());
     }
 
@@ -188,5 +208,7 @@ mod tests {
         let error = bind("127.0.0.1".parse().unwrap(), Some(Range { first: port, last: port })).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AddrInUse);
         assert!("5-4".parse::<Range>().is_err() && "0-9".parse::<Range>().is_err() && "9".parse::<Range>().is_err());
+        assert_eq!("9".parse::<Ports>(), Ok(Ports::One(9)));
+        assert!("0".parse::<Ports>().is_err());
     }
 }

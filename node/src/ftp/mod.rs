@@ -8,11 +8,14 @@
 //! The modules stand in the order in which a client meets them.
 
 pub mod certificate; // what it is shown
-pub mod control; // its lines
+pub mod control; // its control connection
 pub mod users; // who it is
-pub mod session; // what it asks for
+pub mod tries; // how often it was not
+pub mod session; // what its machine decides, done
 pub mod files; // names and facts
+pub mod digests; // what files are compared by
 pub mod data; // the data connection
+pub mod one_port; // where all of them come to one port
 pub mod tls; // and its handshake
 mod transfer; // files over it
 
@@ -33,8 +36,10 @@ use sys::event::{Event, Interest};
 use sys::fs::Dir;
 
 use certificate::Certificate;
-use data::Range;
+use data::Ports;
+use one_port::OnePort;
 use session::Session;
+use tries::Tries;
 use users::Users;
 
 /// Where it listens by default: 21 is the system's.
@@ -71,6 +76,12 @@ impl FromStr for Network {
     }
 }
 
+impl std::fmt::Display for Network {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}/{}", self.address, self.bits)
+    }
+}
+
 impl Network {
     /// Is this address in it?
     #[must_use]
@@ -99,7 +110,7 @@ pub struct Settings {
     /// Anybody may read.
     pub anonymous: bool,
     /// Ports of data connections; `None`: any.
-    pub passive_ports: Option<Range>,
+    pub passive_ports: Option<Ports>,
     /// What PASV says instead of the address that the client reached.
     pub public_address: Option<Ipv4Addr>,
     /// A data connection has to resume its control connection's TLS session.
@@ -118,11 +129,13 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Door {
     pub(crate) settings: Settings,
-    pub(crate) root: Dir,
+    pub(crate) root: Arc<Dir>,
     pub(crate) users: Users,
     pub(crate) certificate: Certificate,
     pub(crate) bufs: Bufs,
-    pub(crate) bound: Bound,
+    pub(crate) bound: Arc<Bound>,
+    pub(crate) tries: Tries,
+    pub(crate) one_port: Option<Arc<OnePort>>,
     crowd: Mutex<Crowd>,
     idle: AtomicUsize,
 }
@@ -193,17 +206,21 @@ impl Server {
     /// # Errors
     /// The kernel's.
     pub fn bind(settings: Settings, users: Users, certificate: Certificate) -> io::Result<Server> {
-        let root = Dir::open(settings.root.as_os_str().as_encoded_bytes())?;
+        let root = Arc::new(Dir::open(settings.root.as_os_str().as_encoded_bytes())?);
         let listener = sys::sock::listen(settings.listen)?;
         let implicit = settings.implicit.map(sys::sock::listen).transpose()?;
         for listener in std::iter::once(&listener).chain(&implicit) {
             listener.set_nonblocking(true)?;
         }
-        let (bufs, bound) =
-            (Bufs::new(settings.memory_bytes)?, Bound::new(settings.rate_bps.unwrap_or(0).div_ceil(8), None));
-        let (crowd, idle) = (Mutex::default(), AtomicUsize::new(0));
+        let bufs = Bufs::new(settings.memory_bytes)?;
+        let bound = Arc::new(Bound::new(settings.rate_bps.unwrap_or(0).div_ceil(8), None));
+        let one_port = match settings.passive_ports {
+            Some(Ports::One(port)) => Some(Arc::new(OnePort::bind(SocketAddr::new(settings.listen.ip(), port))?)),
+            _ => None,
+        };
+        let (crowd, idle, tries) = (Mutex::default(), AtomicUsize::new(0), Tries::default());
         Ok(Server {
-            door: Arc::new(Door { settings, root, users, certificate, bufs, bound, crowd, idle }),
+            door: Arc::new(Door { settings, root, users, certificate, bufs, bound, tries, one_port, crowd, idle }),
             listener,
             implicit,
         })
@@ -228,6 +245,10 @@ impl Server {
             let (door, from) = (Arc::clone(&self.door), Arc::clone(&from));
             self.door.idle.fetch_add(1, Ordering::SeqCst);
             std::thread::Builder::new().name("ftp".to_owned()).spawn(move || wait(&door, &from))?;
+        }
+        if let Some(one) = &self.door.one_port {
+            let (one, stop) = (Arc::clone(one), stop.clone());
+            std::thread::Builder::new().name("ftp-data".to_owned()).spawn(move || one.run(&stop))?;
         }
         loop {
             let mut fds = vec![(stop.as_fd(), Interest::Read), (self.listener.as_fd(), Interest::Read)];
@@ -292,8 +313,8 @@ fn wait(door: &Arc<Door>, from: &Mutex<Receiver<Client>>) {
 
 fn serve(door: &Door, (stream, mut place, implicit): Client) {
     let session = || {
-        if let Ok(session) = Session::new(door, stream) {
-            session.run(implicit, || place.let_in());
+        if let Ok(session) = Session::new(door, stream, implicit) {
+            session.run(|| place.let_in());
         }
     };
     // A mistake of ours ends one client's session, and says where on standard error.

@@ -156,7 +156,8 @@ fn in_clear_nobody_gets_in_but_from_networks_that_were_named() {
     client.wants("PROT P", "503");
     client.wants("AUTH GSSAPI", "504");
     client.wants("NONSENSE", "500");
-    client.wants("XCRC f", "502");
+    client.wants("XCRC f", "530");
+    client.wants("COMB f", "502");
     let network: Network = "192.168.4.0/22".parse().unwrap();
     assert!(network.has("192.168.7.255".parse().unwrap()) && !network.has("192.168.8.0".parse().unwrap()));
     assert!(network.has("::ffff:192.168.4.1".parse().unwrap()));
@@ -235,12 +236,12 @@ fn a_download_is_aborted_while_its_client_takes_nothing_and_the_session_goes_on(
     let data = client.passive();
     client.wants("RETR f", "150");
     std::thread::sleep(std::time::Duration::from_millis(100));
-    // Commands ahead of their turn stay in order behind it.
+    // Commands ahead of their turn have their replies in it.
     client.say(b"NOOP");
     client.say(b"\xff\xf4\xff\xf2ABOR");
     assert!(client.hear().starts_with("426"));
-    assert!(client.hear().starts_with("226"));
     assert!(client.hear().starts_with("200"), "the NOOP");
+    assert!(client.hear().starts_with("226"));
     drop(data);
     client.wants("ABOR", "226");
     client.wants("PWD", "257");
@@ -558,9 +559,169 @@ fn places_come_back_when_clients_go() {
 fn no_free_port_and_a_full_house_have_their_codes() {
     let taken = data::bind("127.0.0.1".parse().unwrap(), None).unwrap();
     let port = taken.local_addr().unwrap().port();
-    let rig = Rig::new("ports", |settings| settings.passive_ports = Some(Range { first: port, last: port }));
+    let rig = Rig::new("ports", |settings| {
+        settings.passive_ports = Some(Ports::Range(data::Range { first: port, last: port }))
+    });
     let mut client = rig.logged_in();
     assert!(client.wants("EPSV", "425").contains("--passive-ports"));
     client.wants("PASV", "425");
     client.wants("RETR f", "550");
+}
+
+fn user_of(rig: &Rig, user: users::User) -> String {
+    let users = Users::at(&rig.place.join("home").join(users::FILE)).unwrap();
+    let password = users::made_password().unwrap();
+    users.set(user, Some(password.as_bytes())).unwrap();
+    password
+}
+
+#[test]
+fn a_user_has_a_root_networks_and_leave_to_speak_in_clear_of_its_own() {
+    let rig = Rig::new("options", |settings| settings.clear = Vec::new());
+    std::fs::create_dir_all(rig.root().join("in/d")).unwrap();
+    std::fs::write(rig.root().join("in/f"), b"inside").unwrap();
+    std::fs::write(rig.root().join("g"), b"outside").unwrap();
+    let both = proto::ftp::session::Rights { read: true, write: true };
+    let own = users::User { root: Some("in".into()), clear: true, ..users::User::new("own", both) };
+    let password = user_of(&rig, own);
+    let far = users::User { from: vec!["10.0.0.0/8".parse().unwrap()], clear: true, ..users::User::new("far", both) };
+    let fars = user_of(&rig, far);
+    let lost = users::User { root: Some("../place".into()), clear: true, ..users::User::new("lost", both) };
+    let losts = user_of(&rig, lost);
+    let mut client = rig.client();
+    client.wants("USER ada", "530");
+    client.wants("USER own", "331");
+    client.wants(&format!("PASS {password}"), "230");
+    client.wants("SIZE f", "213 6");
+    for outside in ["g", "../g", "/../g"] {
+        client.wants(&format!("SIZE {outside}"), "550");
+    }
+    client.wants("USER far", "331");
+    client.wants(&format!("PASS {fars}"), "530");
+    client.wants("USER lost", "331");
+    client.wants(&format!("PASS {losts}"), "530");
+}
+
+#[test]
+fn three_wrong_passwords_shut_the_network_out_and_not_for_good() {
+    let rig = Rig::new("shut", |_| ());
+    let mut client = rig.client();
+    for code in ["530", "530", "421"] {
+        client.wants("USER ada", "331");
+        client.wants("PASS wrong", code);
+    }
+    let mut client = rig.client();
+    client.wants("USER ada", "331");
+    let said = client.wants(&format!("PASS {}", rig.password), "421");
+    assert!(said.contains("from your network"), "{said}");
+    assert!(waited_for(|| {
+        let mut client = rig.client();
+        client.wants("USER ada", "331");
+        client.ask(&format!("PASS {}", rig.password)).starts_with("230")
+    }));
+}
+
+#[test]
+fn names_are_listed_by_pattern_and_facts_and_digests_are_set_and_asked() {
+    let rig = Rig::new("facts", |_| ());
+    std::fs::create_dir(rig.root().join("d")).unwrap();
+    for name in ["d/a.txt", "d/b.txt", "d/c.bin", "d/.txt", "d/[x]"] {
+        std::fs::write(rig.root().join(name), b"123456789").unwrap();
+    }
+    let mut client = rig.logged_in();
+    let sorted = |listing: Vec<u8>| {
+        let mut names: Vec<String> = String::from_utf8(listing).unwrap().lines().map(str::to_owned).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(sorted(client.listing("NLST d/*.txt")), ["a.txt", "b.txt"]);
+    assert_eq!(sorted(client.listing("NLST d/[x]")), ["[x]"], "a name comes before a pattern");
+    assert_eq!(sorted(client.listing("NLST d/*.zip")), Vec::<String>::new());
+    client.wants("SITE UTIME 20000229000000 d/a.txt", "200");
+    client.wants("MDTM d/a.txt", "213 20000229000000");
+    client.wants(
+        "MFF modify=20010101000000;unix.mode=600; d/a.txt",
+        "213 Modify=20010101000000;UNIX.mode=0600; /d/a.txt",
+    );
+    client.wants("MFMT 20230431000000 d/a.txt", "501");
+    client.wants("XCRC d/a.txt", "250 cbf43926");
+    client.wants("XMD5 d/a.txt", "250 25f9e794323b453885f5181f1b624d0b");
+    client.wants("XSHA \"d/a.txt\" 0 9", "250 f7c3bc1d808e04732adf679965ccc34ca7ae3441");
+    client.wants("OPTS HASH MD5", "200");
+    client.wants("HASH d/a.txt", "213 MD5 0-9 25f9e794323b453885f5181f1b624d0b d/a.txt");
+    let mut data = client.passive();
+    client.wants("RANG 2 4", "350");
+    client.wants("RETR d/a.txt", "150");
+    let mut got = Vec::new();
+    data.read_to_end(&mut got).unwrap();
+    assert_eq!(got, b"345");
+    assert!(client.hear().starts_with("226"));
+    client.passive();
+    client.wants("NLST none", "550");
+}
+
+#[test]
+fn one_port_gives_each_session_its_own_connection_in_clear_and_by_tls() {
+    let free = data::bind("127.0.0.1".parse().unwrap(), None).unwrap().local_addr().unwrap().port();
+    let rig = Rig::new("one-port", |settings| settings.passive_ports = Some(Ports::One(free)));
+    for name in ["a", "b"] {
+        std::fs::write(rig.root().join(name), name.repeat(100_000)).unwrap();
+    }
+    let (mut first, mut second) = (rig.logged_in(), rig.logged_in());
+    // The second's EPSV has its reply when the first's client came: nothing is mixed up.
+    let mut of_first = first.passive();
+    second.say(b"EPSV");
+    first.wants("RETR a", "150");
+    let mut got = String::new();
+    of_first.read_to_string(&mut got).unwrap();
+    assert!(first.hear().starts_with("226") && got == "a".repeat(100_000));
+    assert!(second.hear().starts_with("229"));
+    second.wants("ABOR", "226");
+    drop((first, second));
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let configs = [client_config(version), client_config(version)];
+        let mut clients = configs.each_ref().map(|config| secure_client(&rig, config));
+        let ports = clients.each_mut().map(|client| {
+            client.wants("PROT P", "200");
+            client.passive()
+        });
+        for (client, name) in clients.iter_mut().zip(["a", "b"]) {
+            client.wants(&format!("RETR {name}"), "150");
+        }
+        // Connected in one order, and speaking in the other.
+        let mut streams: Vec<_> = ports.into_iter().zip(&configs).map(|(port, config)| covered(config, port)).collect();
+        for (at, name) in [(1, "b"), (0, "a")] {
+            let mut got = Vec::new();
+            streams[at].read_to_end(&mut got).unwrap();
+            assert!(got == name.repeat(100_000).as_bytes());
+            assert!(clients[at].hear().starts_with("226"));
+        }
+    }
+}
+
+/// curl's first command is often read with the handshake's last record.
+#[test]
+fn a_command_in_one_flight_with_the_last_of_a_handshake_is_heard() {
+    let rig = Rig::new("flight", |_| ());
+    let mut client = rig.client();
+    client.wants("AUTH TLS", "234");
+    let mut stream = client.line.into_inner();
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut tls = ClientConnection::new(client_config(&rustls::version::TLS13), name).unwrap();
+    while tls.is_handshaking() {
+        while tls.wants_write() {
+            tls.write_tls(&mut stream).unwrap();
+        }
+        tls.read_tls(&mut stream).unwrap();
+        tls.process_new_packets().unwrap();
+    }
+    tls.writer().write_all(b"USER ada\r\n").unwrap();
+    let mut flight = Vec::new();
+    while tls.wants_write() {
+        tls.write_tls(&mut flight).unwrap();
+    }
+    stream.write_all(&flight).unwrap();
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+    let mut client = Client { line: BufReader::new(StreamOwned::new(tls, stream)) };
+    assert!(client.hear().starts_with("331"));
 }

@@ -47,7 +47,17 @@ impl ResolvesServerCert for Always {
 
 /// The TLS sessions of one control session and its data connections, which nobody else can go on with.
 #[derive(Debug, Default)]
-struct TlsSessions(Mutex<VecDeque<(Vec<u8>, Vec<u8>)>>);
+pub struct TlsSessions(Mutex<VecDeque<(Vec<u8>, Vec<u8>)>>);
+
+impl TlsSessions {
+    /// Does a ClientHello ask to go on with one of them? Their names are 32 random bytes, in clear: a session id, or a ticket of ours. Who only repeats what it
+    /// saw on the wire is found out by the handshake.
+    #[must_use]
+    pub fn are_named_in(&self, hello: &[u8]) -> bool {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().any(|(name, _)| !name.is_empty() && hello.windows(name.len()).any(|it| it == name))
+    }
+}
 
 impl StoresServerSessions for TlsSessions {
     fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
@@ -75,20 +85,32 @@ impl StoresServerSessions for TlsSessions {
 }
 
 /// The terms of one control session, and those of its data connections.
+#[derive(Debug, Clone)]
+pub struct TermsOf {
+    /// Of the control connection.
+    pub control: Arc<ServerConfig>,
+    /// Of data connections.
+    pub data: Arc<ServerConfig>,
+    /// What both remember.
+    pub sessions: Arc<TlsSessions>,
+}
+
+/// Makes them.
 ///
 /// # Errors
 /// Versions that the library does not have.
-pub fn terms(key: &Arc<CertifiedKey>) -> Result<(Arc<ServerConfig>, Arc<ServerConfig>), rustls::Error> {
+pub fn terms(key: &Arc<CertifiedKey>) -> Result<TermsOf, rustls::Error> {
     let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_protocol_versions(&[&TLS13, &TLS12])?
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(Always(Arc::clone(key))));
-    config.session_storage = Arc::new(TlsSessions::default());
+    let sessions = Arc::new(TlsSessions::default());
+    config.session_storage = Arc::clone(&sessions) as Arc<dyn StoresServerSessions>;
     config.send_tls13_tickets = TICKETS_FIRST;
     let mut data = config.clone();
     data.send_tls13_tickets = TICKETS;
     data.enable_secret_extraction = true;
-    Ok((Arc::new(config), Arc::new(data)))
+    Ok(TermsOf { control: Arc::new(config), data: Arc::new(data), sessions })
 }
 
 /// The keys that follow, which few connections ever ask for.

@@ -11,20 +11,28 @@ use std::io;
 use std::net::TcpStream;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use engine::rail::plain::bufs::Taken;
 use engine::rail::plain::{self, Cut, Heard, Keys, Line, receive, send};
 use engine::tree::is_ours;
 use engine::tree::sink::open_ended::{From, OpenEnded};
 use engine::worker::bound::Bound;
-use sys::event::Interest;
 use sys::fs::{Dir, Kind};
 
+use proto::ftp::facts::{self, Facts};
+use proto::ftp::path;
+use proto::ftp::session::Session as Machine;
+use proto::ftp::session::fault::{End, Fault};
+use proto::ftp::session::{self as machine, Connect, Form, Over, Prepared, Transfer, TransferKind};
+
 use super::control::ControlLine;
-use super::files::{self, Form};
-use super::session::{Reply, Session, of_io};
+use super::data::{self, Way};
+use super::files::{facts_of, fault_of};
+use super::session::{Clock, Session};
 use super::tls::{self, Next};
-use super::{data, users::hex};
+use super::users::hex;
 
 /// A transfer on which nothing moves for so long is over.
 const SILENCE: Duration = Duration::from_secs(300);
@@ -37,9 +45,6 @@ const BATCH_BYTES: usize = 32 << 10;
 const KILLED_TIME: Duration = Duration::from_millis(5);
 /// No longer than this.
 const KILLED_TIME_MAX: Duration = Duration::from_millis(200);
-/// Files up to this come in one flight: a client that is killed has sent all of them, or nothing.
-const ONE_FLIGHT_BYTES: u64 = 10 << 10;
-
 /// A client that is turned away may go on sending so long.
 const TURN_AWAY_TIME: Duration = Duration::from_secs(1);
 
@@ -49,38 +54,47 @@ struct Data {
     beside: OwnedFd,
 }
 
-fn reply(code: u16, text: impl Into<String>) -> Reply {
-    Reply::new(code, text)
-}
-
 impl Session<'_> {
-    /// Opens the data connection; the client has been told so.
-    fn open_data(&mut self, opening: &str) -> Result<Data, Reply> {
-        let way = std::mem::take(&mut self.way);
-        if self.line.is_secure() && !self.is_private {
-            return Err(reply(521, "Data goes by TLS here: send PBSZ 0 and PROT P first."));
+    /// Opens what is to be moved, and moves it.
+    pub(super) fn transfer(&mut self, transfer: Transfer) {
+        match transfer.kind {
+            TransferKind::Retrieve => self.retrieve(&transfer.path),
+            TransferKind::List(form) => self.list(transfer.path, form),
+            TransferKind::Store | TransferKind::Append | TransferKind::StoreUnique => self.store(transfer),
         }
-        let failed = |error: io::Error| match error.kind() {
-            io::ErrorKind::TimedOut => {
-                reply(425, "No data connection from you within 10 s: is the port open in the firewalls between us?")
-            }
-            io::ErrorKind::NotConnected => reply(425, "Send EPSV, PASV, EPRT or PORT first."),
-            _ => reply(425, format!("Cannot open the data connection: {error}.")),
+    }
+
+    /// Opens the data connection; the client is told so.
+    fn open_data(&mut self, connect: &Connect) -> Result<Data, End> {
+        let failed = |error: io::Error| End::NoConnection(error.to_string());
+        let way = match connect.way {
+            machine::Way::None => Way::None,
+            machine::Way::Passive => std::mem::take(&mut self.listener),
+            machine::Way::Active(address) => Way::Active(address),
         };
-        let mut stream = data::connect(way, self.peer.ip(), self.local.ip()).map_err(failed)?;
         let beside = self.line.as_fd().try_clone_to_owned().map_err(failed)?;
-        self.say(&reply(150, opening)).map_err(|error| reply(426, error.to_string()))?;
+        let (peer, local) = (self.peer.ip(), self.local.ip());
+        // At the port of all a client is known by its hello, which many send only when they have heard 150.
+        let is_early = connect.private && matches!(way, Way::Shared(_));
+        if is_early {
+            self.opening()?;
+        }
+        let stream = data::connect(way, peer, local, beside.as_fd(), || self.hear(false));
+        let mut stream = stream.map_err(|error| match error.kind() {
+            io::ErrorKind::TimedOut => End::NobodyCame,
+            io::ErrorKind::Interrupted => self.stopped(),
+            _ => failed(error),
+        })?;
+        if !is_early {
+            self.opening()?;
+        }
         let keys = match &self.config {
-            Some(config) if self.line.is_secure() => {
-                let refused = |error: io::Error| reply(522, format!("No TLS on the data connection: {error}."));
-                let tls = tls::accept(config, &mut stream).map_err(refused)?;
+            Some(config) if connect.private => {
+                let tls = tls::accept(config, &mut stream).map_err(|error| End::NoTls(error.to_string()))?;
                 if !tls.resumed && self.door.settings.reuse_required {
                     // A client in the midst of sending is to hear why, not to find its connection reset.
                     self.turn_away(stream, beside, tls.keys);
-                    return Err(reply(
-                        522,
-                        "The data connection has to resume the control connection's TLS session: a client that cannot needs --session-reuse off here.",
-                    ));
+                    return Err(End::NotResumed);
                 }
                 Some(tls.keys)
             }
@@ -90,10 +104,26 @@ impl Session<'_> {
         Ok(Data { stream, keys, beside })
     }
 
+    /// The client hears that it may begin.
+    fn opening(&mut self) -> Result<(), End> {
+        self.machine.on_connected(self.clock.now_ns());
+        self.flush().map_err(|_| End::ControlGone)
+    }
+
+    /// What the control connection says while a transfer waits.
+    fn hear(&mut self, is_upload: bool) -> Heard {
+        hear(&mut self.line, &mut self.machine, self.clock.now_ns(), is_upload)
+    }
+
+    fn stopped(&self) -> End {
+        if self.machine.is_aborted() { End::Aborted } else { End::ControlGone }
+    }
+
     /// Ends a data connection in good order, and throws away what comes until the client has ended it too.
     fn turn_away(&mut self, stream: TcpStream, beside: OwnedFd, keys: Keys<Next>) {
+        let bound = Arc::clone(&self.bound);
         let mut data = Data { stream, keys: Some(keys), beside };
-        let (mut line, keys) = data.line(&mut self.line, &mut self.aborted, &self.door.bound, false);
+        let (mut line, keys) = data.line(&mut self.line, &mut self.machine, self.clock, &bound, false);
         if send::end(&mut line, keys).is_err() {
             return;
         }
@@ -104,27 +134,24 @@ impl Session<'_> {
         while Instant::now() < until && io::Read::read(&mut data.stream, &mut room).is_ok_and(|bytes| bytes > 0) {}
     }
 
-    /// RETR.
-    pub(super) fn retrieve(&mut self, path: &[u8]) -> Reply {
-        self.try_retrieve(path).unwrap_or_else(|refused| refused)
-    }
-
-    fn try_retrieve(&mut self, path: &[u8]) -> Result<Reply, Reply> {
-        let from = std::mem::take(&mut self.rest);
-        let file = self.door.root.open_file(path, false).map_err(|error| of_io(&error))?;
-        let bytes = sys::fs::stat_file(&file).map_err(|error| of_io(&error))?.bytes;
-        if from > bytes {
-            return Err(reply(554, format!("The file has {bytes} bytes, fewer than REST said.")));
-        }
-        let mut data = self.open_data(&format!("Sending {} bytes as they are.", bytes - from))?;
-        let sent = self.send_file(&mut data, &file, from..bytes);
-        Ok(self.sent(sent, &format!("{} bytes sent.", bytes - from)))
+    fn retrieve(&mut self, path: &[u8]) {
+        let opened = self.root().open_file(path, false).and_then(|file| Ok((sys::fs::stat_file(&file)?.bytes, file)));
+        let opened = opened.map_err(|error| fault_of(&error));
+        let prepared = opened.as_ref().map(|&(bytes, _)| Prepared::File { bytes }).map_err(Clone::clone);
+        let connect = self.machine.on_prepared(self.clock.now_ns(), prepared);
+        let (Some(connect), Ok((_, file))) = (connect, opened) else { return };
+        let over = self.open_data(&connect).and_then(|mut data| {
+            let sent = self.send_file(&mut data, &file, connect.range.clone());
+            sent.map(|()| Over::Sent).map_err(|cut| self.end_of(&cut))
+        });
+        self.machine.on_over(self.clock.now_ns(), over);
     }
 
     fn send_file(&mut self, data: &mut Data, file: &File, range: Range<u64>) -> Result<(), Cut> {
+        let bound = Arc::clone(&self.bound);
         let none = || Cut::File(io::ErrorKind::OutOfMemory.into());
         let bufs = &self.door.bufs;
-        let (mut line, mut keys) = data.line(&mut self.line, &mut self.aborted, &self.door.bound, false);
+        let (mut line, mut keys) = data.line(&mut self.line, &mut self.machine, self.clock, &bound, false);
         let mut taken = None;
         let mut take = || {
             taken = bufs.take(1, 1, BUFS_TIME);
@@ -146,42 +173,56 @@ impl Session<'_> {
         send::end(&mut line, keys)
     }
 
-    fn sent(&mut self, sent: Result<(), Cut>, whole: &str) -> Reply {
-        match sent {
-            Ok(()) => reply(226, whole),
-            Err(cut) => of_cut(&cut, self.aborted),
-        }
-    }
-
     /// LIST, NLST, MLSD.
-    pub(super) fn list(&mut self, path: &[u8], form: Form) -> Reply {
-        self.try_list(path, form).unwrap_or_else(|refused| refused)
+    fn list(&mut self, mut path: Vec<u8>, form: Form) {
+        let mut pattern = None;
+        let found = match self.root().stat(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !matches!(form, Form::Facts(_)) => {
+                // No name, but perhaps a pattern of names.
+                if let Some((folder, its)) = path::pattern_of(&path) {
+                    pattern = Some(its.to_vec());
+                    path = folder.to_vec();
+                }
+                self.root().stat(&path)
+            }
+            found => found,
+        };
+        let opened = found.and_then(|stat| match stat.kind {
+            Kind::Folder => self.root().open_dir(&path).map(Some),
+            _ if matches!(form, Form::Facts(_)) => Err(io::ErrorKind::NotADirectory.into()),
+            _ => Ok(None),
+        });
+        let opened = opened.map_err(|error| fault_of(&error));
+        let prepared = opened.as_ref().map(|_| Prepared::Listing).map_err(Clone::clone);
+        let connect = self.machine.on_prepared(self.clock.now_ns(), prepared);
+        let (Some(connect), Ok(folder)) = (connect, opened) else { return };
+        let over = self.open_data(&connect).and_then(|mut data| {
+            let sent = self.send_list(&mut data, folder.as_ref(), &path, pattern.as_deref(), form);
+            sent.map(|()| Over::Sent).map_err(|cut| self.end_of(&cut))
+        });
+        self.machine.on_over(self.clock.now_ns(), over);
     }
 
-    fn try_list(&mut self, path: &[u8], form: Form) -> Result<Reply, Reply> {
-        let stat = self.door.root.stat(path).map_err(|error| of_io(&error))?;
-        if stat.kind != Kind::Folder && form == Form::Facts {
-            return Err(reply(501, "MLSD wants a folder; MLST tells of a file."));
-        }
-        let folder = (stat.kind == Kind::Folder).then(|| self.door.root.open_dir(path)).transpose();
-        let folder = folder.map_err(|error| of_io(&error))?;
-        let mut data = self.open_data("Here it comes.")?;
-        let listed = self.send_list(&mut data, folder.as_ref(), path, form);
-        Ok(self.sent(listed, "That was all."))
-    }
-
-    fn send_list(&mut self, data: &mut Data, folder: Option<&Dir>, path: &[u8], form: Form) -> Result<(), Cut> {
+    fn send_list(
+        &mut self,
+        data: &mut Data,
+        folder: Option<&Dir>,
+        path: &[u8],
+        pattern: Option<&[u8]>,
+        form: Form,
+    ) -> Result<(), Cut> {
         let (now_s, _) = sys::clock::unix_time();
-        let may_write = self.rights().write;
-        let root = &self.door.root;
-        let (mut line, mut keys) = data.line(&mut self.line, &mut self.aborted, &self.door.bound, false);
+        let bound = Arc::clone(&self.bound);
+        let may_write = self.machine.rights().write;
+        let root = Arc::clone(self.root());
+        let (mut line, mut keys) = data.line(&mut self.line, &mut self.machine, self.clock, &bound, false);
         let mut batch = Vec::with_capacity(BATCH_BYTES + 1024);
-        let add = |batch: &mut Vec<u8>, name: &[u8], stat: &sys::fs::Stat, kind| {
+        let add = |batch: &mut Vec<u8>, name: &[u8], facts: &Facts| {
             match form {
-                Form::Long => files::list_line(batch, name, stat, now_s),
+                Form::Long => facts::write_long(batch, name, facts, now_s),
                 Form::Names => batch.extend_from_slice(name),
-                Form::Facts => {
-                    files::facts(batch, stat, kind, may_write);
+                Form::Facts(wanted) => {
+                    facts::write(batch, facts, wanted, may_write);
                     batch.extend_from_slice(name);
                 }
             }
@@ -191,15 +232,17 @@ impl Session<'_> {
             None => {
                 let stat = root.stat(path).map_err(Cut::File)?;
                 let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-                add(&mut batch, name, &stat, None);
+                add(&mut batch, name, &facts_of(&stat));
             }
             Some(folder) => {
-                if form == Form::Facts {
-                    add(&mut batch, b".", &folder.stat_self().map_err(Cut::File)?, Some("cdir"));
+                if matches!(form, Form::Facts(_)) {
+                    let itself = facts_of(&folder.stat_self().map_err(Cut::File)?);
+                    add(&mut batch, b".", &Facts { kind: facts::Kind::ThisFolder, ..itself });
                 }
                 for entry in folder.list().map_err(Cut::File)? {
                     let name = entry.map_err(Cut::File)?.name;
-                    if is_ours(&name) || !files::fits_a_line(&name) {
+                    let is_wanted = pattern.is_none_or(|pattern| path::fits(pattern, &name));
+                    if is_ours(&name) || !path::fits_a_line(&name) || !is_wanted {
                         continue;
                     }
                     if form == Form::Names {
@@ -207,7 +250,7 @@ impl Session<'_> {
                         batch.extend_from_slice(b"\r\n");
                     } else if let Ok(stat) = folder.stat(&name) {
                         // One that is gone since is not there.
-                        add(&mut batch, &name, &stat, None);
+                        add(&mut batch, &name, &facts_of(&stat));
                     }
                     if batch.len() >= BATCH_BYTES {
                         send::bytes(&mut line, keys.as_deref_mut(), &batch)?;
@@ -221,66 +264,73 @@ impl Session<'_> {
     }
 
     /// STOR, APPE, STOU.
-    pub(super) fn store(&mut self, path: &[u8], from: From) -> Reply {
-        self.try_store(path, from).unwrap_or_else(|refused| refused)
-    }
-
-    fn try_store(&mut self, path: &[u8], from: From) -> Result<Reply, Reply> {
-        let from = match (std::mem::take(&mut self.rest), from) {
-            (0, from) => from,
+    fn store(&mut self, transfer: Transfer) {
+        let is_unique = transfer.kind == TransferKind::StoreUnique;
+        let path = if is_unique { unique_name(&transfer.path) } else { transfer.path };
+        let from = match (transfer.part.from, transfer.kind) {
+            (0, TransferKind::Append) => From::End,
+            (0, _) => From::Start,
             (at, _) => From::At(at),
         };
-        let announced = std::mem::take(&mut self.announced);
-        let mut taken = self.door.bufs.take(receive::BUFS_MIN, receive::BUFS_MAX, BUFS_TIME).ok_or_else(no_bufs)?;
-        let refused = |error: io::Error| match error.raw_os_error() {
-            Some(EBUSY) => reply(450, "Another upload or job is writing this file: try again when it is over."),
-            _ if error.kind() == io::ErrorKind::InvalidInput && error.raw_os_error().is_none() => {
-                reply(554, "Fewer bytes stand here than REST said: ask SIZE.")
-            }
-            _ => of_io(&error),
+        let taken = self.door.bufs.take(receive::BUFS_MIN, receive::BUFS_MAX, BUFS_TIME).ok_or(Fault::NoMemory);
+        let begun = taken.and_then(|taken| {
+            let part = OpenEnded::begin(self.root(), &path, from, self.door.settings.how);
+            part.map(|part| (taken, part)).map_err(|error| match error.raw_os_error() {
+                None if error.kind() == io::ErrorKind::InvalidInput => Fault::Short,
+                _ => fault_of(&error),
+            })
+        });
+        let prepared = begun.as_ref().map(|(_, part)| Prepared::Upload { bytes: part.bytes() }).map_err(Clone::clone);
+        let connect = self.machine.on_prepared(self.clock.now_ns(), prepared);
+        let Ok((taken, part)) = begun else { return };
+        let Some(connect) = connect else {
+            let _ = part.leave();
+            return;
         };
-        let mut part = OpenEnded::begin(&self.door.root, path, from, self.door.settings.how).map_err(refused)?;
-        let began = part.bytes();
-        let mut data = match self.open_data(&format!("Send it; {began} bytes are here.")) {
+        let over = self.receive_file(&connect, taken, part, transfer.announced, is_unique.then_some(path));
+        self.machine.on_over(self.clock.now_ns(), over);
+    }
+
+    fn receive_file(
+        &mut self,
+        connect: &Connect,
+        mut taken: Taken,
+        mut part: OpenEnded,
+        announced: Option<u64>,
+        name: Option<Vec<u8>>,
+    ) -> Result<Over, End> {
+        let (began, bound) = (part.bytes(), Arc::clone(&self.bound));
+        let mut data = match self.open_data(connect) {
             Ok(data) => data,
-            Err(refused) => {
+            Err(end) => {
                 let _ = part.leave();
-                return Err(refused);
+                return Err(end);
             }
         };
         let mut came = {
-            let (mut line, keys) = data.line(&mut self.line, &mut self.aborted, &self.door.bound, true);
+            let (mut line, keys) = data.line(&mut self.line, &mut self.machine, self.clock, &bound, true);
             receive::file(&mut line, keys, &mut taken.bufs, &mut part)
         };
         drop(taken);
         if came.is_ok() && data.keys.is_none() && !self.is_whole(part.bytes(), began, announced) {
             came = Err(Cut::Truncated);
         }
-        Ok(match came {
-            Ok(()) => {
-                {
-                    let (mut line, keys) = data.line(&mut self.line, &mut self.aborted, &self.door.bound, false);
-                    let _ = send::end(&mut line, keys);
-                }
-                drop(data);
-                match part.publish() {
-                    Ok(whole) => {
-                        reply(226, format!("{} bytes stored, {}.", whole.bytes, self.digest_words(&whole.digest)))
-                    }
-                    Err(error) => of_io(&error),
-                }
+        if let Err(cut) = came {
+            // A full disk is not to stay full of parts.
+            if matches!(&cut, Cut::File(error) if is_full(error)) {
+                part.discard()
+            } else {
+                drop(part.leave())
             }
-            Err(cut) => {
-                // A full disk is not to stay full of parts.
-                let is_full = matches!(&cut, Cut::File(error) if is_full(error));
-                if is_full {
-                    part.discard()
-                } else {
-                    drop(part.leave())
-                }
-                of_cut(&cut, self.aborted)
-            }
-        })
+            return Err(self.end_of(&cut));
+        }
+        {
+            let (mut line, keys) = data.line(&mut self.line, &mut self.machine, self.clock, &bound, false);
+            let _ = send::end(&mut line, keys);
+        }
+        drop(data);
+        let whole = part.publish().map_err(|error| End::File(fault_of(&error)))?;
+        Ok(Over::Stored { bytes: whole.bytes, digest: self.digest_words(&whole.digest), name })
     }
 
     fn digest_words(&self, digest: &[u8; 32]) -> String {
@@ -297,19 +347,47 @@ impl Session<'_> {
         let came = bytes - began;
         // ALLO 0 says nothing (RFC 959: some clients send it where they do not know). What goes on may be announced as the rest or as the file.
         match announced {
-            Some(announced) if announced > 0 && began == 0 => return came >= announced,
-            Some(announced) if announced > 0 => return came == announced || bytes == announced,
-            _ => {}
+            Some(announced) if announced > 0 && began == 0 => came >= announced,
+            Some(announced) if announced > 0 => came == announced || bytes == announced,
+            _ => self.still_there(),
         }
-        let bytes = came;
-        if bytes <= ONE_FLIGHT_BYTES {
-            return self.line.pull();
-        }
-        let rtt = sys::sock::tcp_info(self.line.as_fd()).map_or(0, |info| info.rtt_us);
-        let time = KILLED_TIME_MAX.min(KILLED_TIME + Duration::from_micros(u64::from(rtt) * 2));
-        let _ = sys::event::poll(&[(self.line.as_fd(), Interest::Read)], Some(time));
-        self.line.pull()
     }
+
+    /// Looks at the control connection until its end would have been here, whatever else comes on it.
+    fn still_there(&mut self) -> bool {
+        let rtt = sys::sock::tcp_info(self.line.as_fd()).map_or(0, |info| info.rtt_us);
+        let until = Instant::now() + KILLED_TIME_MAX.min(KILLED_TIME + Duration::from_micros(u64::from(rtt) * 2));
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if !self.line.pull(&mut self.machine, self.clock.now_ns()) {
+                return false;
+            }
+            // With no room for more commands nothing can be read, and the end not be seen: what is there says that the client was alive.
+            if left.is_zero() || !self.machine.has_room() {
+                return true;
+            }
+            self.line.wait(left);
+        }
+    }
+
+    fn end_of(&self, cut: &Cut) -> End {
+        match cut {
+            Cut::Stopped => self.stopped(),
+            Cut::Silent => End::Silent,
+            Cut::Network(error) => End::Network(error.to_string()),
+            Cut::File(error) => End::File(fault_of(error)),
+            Cut::Truncated => End::Truncated,
+            Cut::Broken(broken) => End::Broken(format!("{broken:?}")),
+        }
+    }
+}
+
+/// A name that nothing has: 64 bits of randomness, beneath this folder.
+fn unique_name(folder: &[u8]) -> Vec<u8> {
+    let mut random = [0; 8];
+    let _ = aws_lc_rs::rand::fill(&mut random);
+    let name = format!("upload-{}", hex(&random)).into_bytes();
+    if folder.is_empty() { name } else { [folder, b"/", &name].concat() }
 }
 
 impl Data {
@@ -317,51 +395,29 @@ impl Data {
     fn line<'a>(
         &'a mut self,
         control: &'a mut ControlLine,
-        aborted: &'a mut bool,
+        machine: &'a mut Machine,
+        clock: Clock,
         bound: &'a Bound,
         is_upload: bool,
     ) -> (Line<'a, impl FnMut() -> Heard + use<'a>>, Option<&'a mut Keys<Next>>) {
-        let heard = move || {
-            if !control.pull() {
-                // What a client that died had sent by then is worth keeping.
-                return if is_upload { Heard::Deaf } else { Heard::Stop };
-            }
-            if control.take_abort() {
-                *aborted = true;
-                return Heard::Stop;
-            }
-            if control.is_full() { Heard::Deaf } else { Heard::On }
-        };
+        let heard = move || hear(control, machine, clock.now_ns(), is_upload);
         (Line::new(self.stream.as_fd(), self.beside.as_fd(), heard, bound, SILENCE), self.keys.as_mut())
     }
 }
 
-fn no_bufs() -> Reply {
-    reply(450, "Too many transfers at once: try again, or give the server more --memory.")
+/// What the control connection says while a transfer waits.
+fn hear(control: &mut ControlLine, machine: &mut Machine, now_ns: u64, is_upload: bool) -> Heard {
+    if !control.pull(machine, now_ns) {
+        // What a client that died had sent by then is worth keeping.
+        return if is_upload { Heard::Deaf } else { Heard::Stop };
+    }
+    match (machine.is_aborted(), machine.has_room()) {
+        (true, _) => Heard::Stop,
+        (false, false) => Heard::Deaf,
+        (false, true) => Heard::On,
+    }
 }
-
-/// Of errno(3).
-const EBUSY: i32 = 16;
 
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
-}
-
-/// Why a transfer ended before its end.
-fn of_cut(cut: &Cut, aborted: bool) -> Reply {
-    match cut {
-        Cut::Stopped if aborted => reply(426, "The transfer was aborted; what came of an upload is kept for REST."),
-        Cut::Stopped => reply(426, "The control connection ended."),
-        Cut::Silent => reply(426, "Nothing moved for 300 s."),
-        Cut::Network(error) => reply(426, format!("The data connection failed: {error}.")),
-        Cut::File(error) => match of_io(error) {
-            Reply { code: 550, text } => Reply { code: 451, text },
-            other => other,
-        },
-        Cut::Truncated => reply(
-            426,
-            "The data connection ended without the word that the file is whole; what came is kept: ask SIZE, go on with REST.",
-        ),
-        Cut::Broken(broken) => reply(426, format!("The data connection is no TLS any more ({broken:?}).")),
-    }
 }
