@@ -31,6 +31,7 @@ pub mod receipt; // what both ends sign at the end
 pub mod storage; // the ways to move a file's bytes, and the race among them
 pub mod checked; // lines of a file that carry a check
 pub mod rate; // how fast a datagram rail sends: the table of controllers
+pub mod ftp; // another protocol's words, and its server's side of a session
 
 /// The protocol version this build speaks; see `docs/protocol.md`.
 pub const VERSION: u16 = 13;
