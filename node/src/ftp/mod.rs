@@ -15,6 +15,7 @@ pub mod files; // names and facts
 pub mod data; // the data connection
 pub mod tls; // and its handshake
 mod transfer; // files over it
+pub mod client; // the other side: copies from and to servers of others
 
 use std::collections::HashMap;
 use std::io;
