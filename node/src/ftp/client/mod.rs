@@ -17,7 +17,7 @@ pub mod far; // what is there
 pub mod queue; // what is to be done
 pub mod get; // from there
 pub mod put; // and to there
-mod near; // folders of this host
+pub mod near; // folders of this host
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
@@ -452,3 +452,6 @@ fn report(request: &JobRequest, done: Tally, (transport, is_get): (&str, bool), 
         choices: Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests; // servers that mean harm
