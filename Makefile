@@ -61,6 +61,7 @@ e2e-quick: needs ## the main jobs of the real binary between two hosts: trees, p
 
 interop: needs build ## FTP: real clients of others against our server, installed where they are missing (docs/book, "Serve a folder by FTP")
 	INTEROP=full lab/e2e/run.sh 30-ftp
+	INTEROP=full lab/e2e/run.sh 31-ftp-client
 
 e2e: needs build ## the real binary between two hosts made on the spot (E2E=name runs one file)
 	lab/e2e/run.sh $(E2E)

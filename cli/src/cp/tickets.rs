@@ -215,7 +215,16 @@ mod tests {
         assert_eq!(secret("longhaul://abc@h:1/a@b").as_deref(), Some("abc"));
         assert_eq!(secret("LONGHAUL://abc@h").as_deref(), Some("abc"));
         assert_eq!(secret("ftp://ada:pass@word@h:21/x@y").as_deref(), Some("pass@word"));
-        for open in ["ftp://ada@h/x:y@z", "ftps://h/", "longhaul://h/a@b", "longhaul://@h/", "me@h:x", "--rate", "", "longhaul:/"] {
+        for open in [
+            "ftp://ada@h/x:y@z",
+            "ftps://h/",
+            "longhaul://h/a@b",
+            "longhaul://@h/",
+            "me@h:x",
+            "--rate",
+            "",
+            "longhaul:/",
+        ] {
             assert_eq!(secret(open), None, "{open}");
         }
     }

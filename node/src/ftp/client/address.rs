@@ -79,7 +79,9 @@ impl FtpAddress {
         FtpAddress::parse(is_implicit, rest).map(Some).map_err(|why| {
             let tail = rest.iter().rposition(|&byte| byte == b'@').map_or(rest, |at| &rest[at + 1..]);
             let what = format!("read the address 'ftp://…{}'", String::from_utf8_lossy(tail));
-            Exit::Usage.fail(what, why).next("write ftp://[user@]host[:port]/path; ftps:// is TLS from the first byte on")
+            Exit::Usage
+                .fail(what, why)
+                .next("write ftp://[user@]host[:port]/path; ftps:// is TLS from the first byte on")
         })
     }
 
@@ -131,7 +133,8 @@ impl FtpAddress {
     /// The same server, as the same user?
     #[must_use]
     pub fn is_same_server(&self, other: &FtpAddress) -> bool {
-        (&self.host, self.port, &self.user, self.is_implicit) == (&other.host, other.port, &other.user, other.is_implicit)
+        (&self.host, self.port, &self.user, self.is_implicit)
+            == (&other.host, other.port, &other.user, other.is_implicit)
     }
 }
 
@@ -166,7 +169,16 @@ mod tests {
         assert_eq!(of("ftps://[::1]/%2Fetc").path, b"/etc");
         assert_eq!((of("ftps://h").port, of("ftp://h:2121").port), (990, 2121));
         assert_eq!(FtpAddress::of(OsStr::new("longhaul://h/x")), Ok(None));
-        for bad in ["ftp:///x", "ftp://h:0/", "ftp://h:x/", "ftp://h/%", "ftp://h/a%0ab", "ftp://h/%00", "ftp://a%0d@h/", "ftp://[::1/x"] {
+        for bad in [
+            "ftp:///x",
+            "ftp://h:0/",
+            "ftp://h:x/",
+            "ftp://h/%",
+            "ftp://h/a%0ab",
+            "ftp://h/%00",
+            "ftp://a%0d@h/",
+            "ftp://[::1/x",
+        ] {
             let failure = FtpAddress::of(OsStr::new(bad)).unwrap_err();
             assert_eq!(failure.exit, Exit::Usage, "{bad}");
         }

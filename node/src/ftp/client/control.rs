@@ -139,7 +139,9 @@ impl<'a> Control<'a> {
         }
         let stream = stream.ok_or_else(|| {
             Trouble::Failure(
-                Exit::Connect.fail(what(), last).next("check the address, that a server of FTP runs there, and the firewall between"),
+                Exit::Connect
+                    .fail(what(), last)
+                    .next("check the address, that a server of FTP runs there, and the firewall between"),
             )
         })?;
         stream.set_nodelay(true)?;
@@ -210,10 +212,10 @@ impl<'a> Control<'a> {
         let server = self.server;
         let failed = |error: io::Error| {
             if error.kind() == io::ErrorKind::TimedOut || error.kind() == io::ErrorKind::UnexpectedEof {
-                return Trouble::Failure(
-                    Exit::Negotiation
-                        .fail(format!("make TLS with {}", server.address.host_port()), format!("the handshake was cut: {error}")),
-                );
+                return Trouble::Failure(Exit::Negotiation.fail(
+                    format!("make TLS with {}", server.address.host_port()),
+                    format!("the handshake was cut: {error}"),
+                ));
             }
             Trouble::Failure(server.verifier.failure(&server.address.host_port(), &error))
         };
@@ -391,9 +393,14 @@ impl<'a> Control<'a> {
                 Ok((stream, from)) if from.ip().to_canonical() == peer => return Ok(stream),
                 Ok(_) => {}
                 Err(error) if is_not_now(&error) => {
-                    sys::event::poll(&[(listener.as_fd(), Interest::Read)], Some(until.saturating_duration_since(Instant::now())))?;
+                    sys::event::poll(
+                        &[(listener.as_fd(), Interest::Read)],
+                        Some(until.saturating_duration_since(Instant::now())),
+                    )?;
                     if Instant::now() >= until {
-                        return Err(Trouble::Lost("the server did not connect to us within 10 s: leave out --active".to_owned()));
+                        return Err(Trouble::Lost(
+                            "the server did not connect to us within 10 s: leave out --active".to_owned(),
+                        ));
                     }
                 }
                 Err(error) => return Err(error.into()),
@@ -413,6 +420,7 @@ impl<'a> Control<'a> {
         };
         stream.set_read_timeout(Some(CONNECT_TIME))?;
         stream.set_write_timeout(Some(CONNECT_TIME))?;
+        stream.set_nodelay(true)?;
         let name = name_of(&self.server.address.host)?;
         let tls = tls::connect(config, &name, stream, waits)
             .map_err(|error| Trouble::Lost(format!("no TLS on the data connection: {error}")))?;
@@ -436,21 +444,11 @@ impl<'a> Control<'a> {
     }
 }
 
-/// A command as it goes: a byte 0xFF of a name twice (RFC 854).
+/// A command as it goes. A byte 0xFF of a name goes once, as curl sends it: vsftpd knows nothing of Telnet (RFC 854), where it would go twice.
 #[must_use]
 pub fn command(word: &str, operand: &[u8]) -> Vec<u8> {
-    let mut line = word.as_bytes().to_vec();
-    if !operand.is_empty() {
-        line.push(b' ');
-    }
-    for &byte in operand {
-        line.push(byte);
-        if byte == 255 {
-            line.push(byte);
-        }
-    }
-    line.extend_from_slice(b"\r\n");
-    line
+    let blank: &[u8] = if operand.is_empty() { b"" } else { b" " };
+    [word.as_bytes(), blank, operand, b"\r\n"].concat()
 }
 
 fn is_not_now(error: &io::Error) -> bool {

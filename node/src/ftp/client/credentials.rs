@@ -42,7 +42,8 @@ impl Login {
     pub fn of(address: &FtpAddress, terms: &FtpTerms) -> Result<Login, Failure> {
         if let Some(path) = &terms.password_file {
             let user = address.user.clone().ok_or_else(|| {
-                Exit::Usage.fail("log in", "--password-file is of a user, and the address names none")
+                Exit::Usage
+                    .fail("log in", "--password-file is of a user, and the address names none")
                     .next("write ftp://USER@HOST/path")
             })?;
             let text = read(path)?;
@@ -65,7 +66,9 @@ impl Login {
             }
             (None, Some(user)) => Err(Exit::Usage
                 .fail("log in", format!("nobody knows the password of '{}'", crate::report::show_path(user)))
-                .next("write it into a file for --password-file, or into ~/.netrc: machine HOST login USER password TEXT")),
+                .next(
+                    "write it into a file for --password-file, or into ~/.netrc: machine HOST login USER password TEXT",
+                )),
         }
     }
 }
@@ -129,7 +132,8 @@ mod tests {
     fn netrc_has_the_login_of_a_machine_or_the_default() {
         let text = b"# of mine\nmachine a login x password 1\nmachine b\n login y\n password 2\nmachine b login z password 3\ndefault login d password 4\n";
         let of = |host: &str, user: Option<&str>| {
-            netrc(text, host, user.map(str::as_bytes)).map(|it| String::from_utf8([it.user, it.password].concat()).unwrap())
+            netrc(text, host, user.map(str::as_bytes))
+                .map(|it| String::from_utf8([it.user, it.password].concat()).unwrap())
         };
         assert_eq!(of("a", None).as_deref(), Some("x1"));
         assert_eq!(of("B", None).as_deref(), Some("y2"));

@@ -49,11 +49,7 @@ impl Control<'_> {
     ///
     /// # Errors
     /// The session is lost.
-    pub fn transfer(
-        &mut self,
-        before: &[Vec<u8>],
-        line: &[u8],
-    ) -> Result<Result<std::net::TcpStream, Reply>, Trouble> {
+    pub fn transfer(&mut self, before: &[Vec<u8>], line: &[u8]) -> Result<Result<std::net::TcpStream, Reply>, Trouble> {
         let reply = loop {
             let passive = self.passive_command()?;
             self.say(&passive)?;
@@ -111,7 +107,8 @@ impl Control<'_> {
         let mut tls = self.cover(stream, true)?;
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(self.stall()))?;
-        let too_long = |_| Trouble::Failure(Exit::Breach.fail("read a folder", "the server sends a line of more than 8 KiB"));
+        let too_long =
+            |_| Trouble::Failure(Exit::Breach.fail("read a folder", "the server sends a line of more than 8 KiB"));
         let (mut lines, mut room, mut ahead, mut total) = (Lines::default(), vec![0; ROOM_BYTES], Vec::new(), 0u64);
         if let Some(tls) = &mut tls {
             lines.push(&tls.first.bytes, &mut line).map_err(too_long)?;
@@ -142,7 +139,9 @@ impl Control<'_> {
             total += read as u64;
             if total > LISTING_BYTES_MAX {
                 return Err(Trouble::Failure(
-                    Exit::Breach.fail("read a folder", "its listing has more than 128 MiB").next("name a folder below it"),
+                    Exit::Breach
+                        .fail("read a folder", "its listing has more than 128 MiB")
+                        .next("name a folder below it"),
                 ));
             }
             match (read, &tls) {

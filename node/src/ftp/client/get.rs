@@ -99,7 +99,6 @@ struct Asked {
     wants_digest: bool,
 }
 
-
 /// What came of a stream.
 enum Came {
     Whole,
@@ -208,7 +207,9 @@ impl Get {
             }
         }
         let stands = self.stands(task);
-        if task.mtime_s.is_none() && (task.bytes.is_none_or(|it| it >= 8 * CHUNK_BYTES) || (self.keep && stands.is_some())) {
+        if task.mtime_s.is_none()
+            && (task.bytes.is_none_or(|it| it >= 8 * CHUNK_BYTES) || (self.keep && stands.is_some()))
+        {
             task.mtime_s = control.modified(&task.far)?;
         }
         let bytes = task.bytes.unwrap_or(0);
@@ -443,7 +444,9 @@ impl Get {
         let Some(mut taken) = self.bufs.take(1, 1, BUFS_TIME) else {
             return Ok(Came::Cut(Cut::File(io::ErrorKind::OutOfMemory.into())));
         };
-        let Some(mut buf) = taken.bufs.pop() else { return Ok(Came::Cut(Cut::File(io::ErrorKind::OutOfMemory.into()))) };
+        let Some(mut buf) = taken.bufs.pop() else {
+            return Ok(Came::Cut(Cut::File(io::ErrorKind::OutOfMemory.into())));
+        };
         let received = if early.is_end {
             stretch.put(std::iter::once(&early.bytes[..])).map_err(Cut::File).map(|over| match (over, stretch.left()) {
                 (0, 0) => Left::AtItsEnd,
@@ -477,7 +480,9 @@ impl Get {
                 let mut line = Line::new(stream.as_fd(), control.as_fd(), || Heard::Deaf, &self.bound, control.stall());
                 let came = put.and_then(|()| match early.is_end {
                     true => Ok(()),
-                    false => receive::file(&mut line, tls.as_mut().map(|tls| &mut tls.keys), &mut taken.bufs, &mut part),
+                    false => {
+                        receive::file(&mut line, tls.as_mut().map(|tls| &mut tls.keys), &mut taken.bufs, &mut part)
+                    }
                 });
                 Ok((part, came))
             }
@@ -620,7 +625,8 @@ impl Get {
         task: &FileTask,
         stretch: &mut Stretch<'_>,
     ) -> Result<Result<Came, Reply>, Trouble> {
-        let rest = if stretch.at() > 0 { vec![command("REST", stretch.at().to_string().as_bytes())] } else { Vec::new() };
+        let rest =
+            if stretch.at() > 0 { vec![command("REST", stretch.at().to_string().as_bytes())] } else { Vec::new() };
         let stream = match control.transfer(&rest, &command("RETR", &task.far))? {
             Ok(stream) => stream,
             Err(reply) => return Ok(Err(reply)),
@@ -702,7 +708,15 @@ impl Get {
                     let is_link = entry.kind == Kind::Link;
                     let bytes = entry.bytes.filter(|_| !is_link);
                     let mode = entry.mode.filter(|_| !is_link);
-                    tasks.push(Task::File(FileTask { far, near, bytes, mtime_s: entry.modified_s, mode, is_link, tries: 0 }));
+                    tasks.push(Task::File(FileTask {
+                        far,
+                        near,
+                        bytes,
+                        mtime_s: entry.modified_s,
+                        mode,
+                        is_link,
+                        tries: 0,
+                    }));
                 }
                 Kind::Other => self.queue.tally().fault(&near, FaultKind::Unsupported, "neither file nor folder", true),
             }
@@ -712,7 +726,12 @@ impl Get {
         for name in listing.refused {
             let near = joined(&folder.near, b"(refused)");
             let name = crate::report::show_path(&name);
-            tally.fault(&near, FaultKind::Unsupported, format!("the server names an entry '{name}', which leads out of its folder"), true);
+            tally.fault(
+                &near,
+                FaultKind::Unsupported,
+                format!("the server names an entry '{name}', which leads out of its folder"),
+                true,
+            );
         }
         if listing.unknown > 0 {
             tally.note(&format!("{} lines of listings could not be understood, and were left out", listing.unknown));
@@ -781,4 +800,3 @@ pub fn cut_words(cut: &Cut) -> String {
         Cut::Broken(broken) => format!("the data connection is no TLS any more ({broken:?})"),
     }
 }
-

@@ -71,7 +71,9 @@ pub fn run(node: &Node, request: &JobRequest, manner: &Manner, watch: &mut dyn W
         (None, [Some(first), rest @ ..]) if rest.iter().flatten().count() == rest.len() => {
             if let Some(other) = rest.iter().flatten().find(|it| !it.is_same_server(first)) {
                 let cause = format!("'{first}' and '{other}' are on different hosts");
-                return Err(Exit::Usage.fail("use two hosts at once", cause).next("give each host a command of its own"));
+                return Err(Exit::Usage
+                    .fail("use two hosts at once", cause)
+                    .next("give each host a command of its own"));
             }
             first
         }
@@ -81,7 +83,8 @@ pub fn run(node: &Node, request: &JobRequest, manner: &Manner, watch: &mut dyn W
             return Err(Exit::Usage.fail("copy between two other hosts", cause).next("copy to this host first"));
         }
     };
-    let record = if request.dry_run { JobRecord::default() } else { node.history().begin(ended(request, manner, is_get)) };
+    let record =
+        if request.dry_run { JobRecord::default() } else { node.history().begin(ended(request, manner, is_get)) };
     let mut recorded = Recorded::new(watch, record.clone(), true);
     let done = copy(node, request, address, (&sources, is_get), &mut Events::to(&mut recorded));
     match &done {
@@ -112,14 +115,22 @@ fn ended(request: &JobRequest, manner: &Manner, is_get: bool) -> EndedJob {
 /// What a server of FTP has no word for.
 fn check(request: &JobRequest) -> Result<(), Failure> {
     let refused = [
-        (request.stripe.is_some() || request.joined, "--stripe and --join are for folders of this host and of Longhaul"),
-        (request.names.is_some() || !request.rules.is_empty(), "entries cannot be chosen here: --files-from, --include, --exclude"),
+        (
+            request.stripe.is_some() || request.joined,
+            "--stripe and --join are for folders of this host and of Longhaul",
+        ),
+        (
+            request.names.is_some() || !request.rules.is_empty(),
+            "entries cannot be chosen here: --files-from, --include, --exclude",
+        ),
         (!request.paths.is_empty(), "--path is for copies between two Longhauls"),
         (request.trace.is_some(), "no congestion control of ours is at work: --trace"),
         (request.receipt.is_some_and_named(), "nobody signs at the other end: --receipt"),
     ];
     match refused.iter().find(|(is, _)| *is) {
-        Some((_, cause)) => Err(Exit::Usage.fail("copy from or to a server of FTP", *cause).next("leave the option out")),
+        Some((_, cause)) => {
+            Err(Exit::Usage.fail("copy from or to a server of FTP", *cause).next("leave the option out"))
+        }
         None => Ok(()),
     }
 }
@@ -231,7 +242,8 @@ fn copy(
     if request.dry_run {
         return Ok(events.end_dry(dry(done)));
     }
-    let transport = if address.cover(request.ftp.allow_clear) == proto::ftp::client::login::Cover::Clear { "ftp" } else { "ftps" };
+    let transport =
+        if address.cover(request.ftp.allow_clear) == proto::ftp::client::login::Cover::Clear { "ftp" } else { "ftps" };
     Ok(events.end(report(request, done, (transport, is_get), began.elapsed())))
 }
 
@@ -240,13 +252,16 @@ fn say_read(done: &Tally, word: Option<&str>, server: &Server, events: &mut Even
     let host = server.address.host_port();
     match word {
         Some(word) if done.verified == done.files => {
-            events.note(&format!("the far side was read: {host} told the digest of every file ({word}), and it is the same"));
+            events.note(&format!(
+                "the far side was read: {host} told the digest of every file ({word}), and it is the same"
+            ));
         }
         Some(word) => events.note(&format!(
             "the far side was read in part: {host} told the digest of {} of {} files ({word})",
             done.verified, done.files
         )),
-        None => events.note(&format!("far side unread: {host} has no command that tells a file's digest; lengths were compared")),
+        None => events
+            .note(&format!("far side unread: {host} has no command that tells a file's digest; lengths were compared")),
     }
 }
 
@@ -446,7 +461,8 @@ fn report(request: &JobRequest, done: Tally, (transport, is_get): (&str, bool), 
         digest: request.digest,
         cipher: None,
         integrity_only: false,
-        bare: false,
+        // What the far side did not vouch for is told as what it is: bytes that arrived.
+        bare: done.verified < done.files,
         durability: request.durability,
         faults: done.faults,
         choices: Vec::new(),

@@ -137,7 +137,8 @@ pub fn sources(request: &JobRequest, control: &mut Control<'_>, to: &FtpAddress)
     let home = control.home()?;
     let (far, _) = trimmed(&to.path);
     let far = absolute(&home, &far);
-    let is_folder = to.path.is_empty() || to.path.ends_with(b"/") || to.path.ends_with(b"/.") || request.sources.len() > 1;
+    let is_folder =
+        to.path.is_empty() || to.path.ends_with(b"/") || to.path.ends_with(b"/.") || request.sources.len() > 1;
     let is_there = is_folder || control.ask("CWD", &far)?.is_done();
     let mut upload = Upload { tasks: Vec::new(), parents: Vec::new() };
     for source in &request.sources {
@@ -171,7 +172,10 @@ pub fn prune(base: &Dir, seen: &HashSet<Vec<u8>>, most: u64, dry_run: bool) -> R
     collect(base, b"", seen, false, &mut extras).map_err(failed)?;
     if extras.len() as u64 > most {
         return Err(Exit::Partial
-            .fail("remove what the source does not have", format!("{} entries are more than --max-delete {most}", extras.len()))
+            .fail(
+                "remove what the source does not have",
+                format!("{} entries are more than --max-delete {most}", extras.len()),
+            )
             .next("look with --dry-run, then raise --max-delete"));
     }
     if !dry_run {

@@ -101,7 +101,10 @@ impl Put {
                 }
                 Task::File(file) => {
                     if let Err(error) = self.file(control, &file) {
-                        self.again(FileTask { tries: file.tries + 1, ..file }, "the connection was lost again and again");
+                        self.again(
+                            FileTask { tries: file.tries + 1, ..file },
+                            "the connection was lost again and again",
+                        );
                         return Err(error);
                     }
                 }
@@ -138,7 +141,10 @@ impl Put {
             }
         }
         if there.is_none() && (self.keep || self.prune.is_some()) {
-            there = control.list(&folder.far)?.ok().map(|it| it.entries.into_iter().map(|it| (it.name.clone(), it)).collect());
+            there = control
+                .list(&folder.far)?
+                .ok()
+                .map(|it| it.entries.into_iter().map(|it| (it.name.clone(), it)).collect());
         }
         let mut there = there.unwrap_or_default();
         let entries = match std::fs::read_dir(path) {
@@ -164,7 +170,8 @@ impl Put {
                 Some(kind) if kind.is_dir() => tasks.push(Task::Folder(FolderTask { far, near, mtime_s: None })),
                 Some(kind) if kind.is_file() => {
                     let Ok(meta) = entry.metadata() else { continue };
-                    let is_same_size = stands.as_ref().is_some_and(|it| it.kind == Kind::File && it.bytes == Some(meta.len()));
+                    let is_same_size =
+                        stands.as_ref().is_some_and(|it| it.kind == Kind::File && it.bytes == Some(meta.len()));
                     let time = stands.and_then(|it| it.modified_s);
                     let mut tally = self.queue.tally();
                     tally.found = (tally.found.0 + 1, tally.found.1 + meta.len());
@@ -173,13 +180,21 @@ impl Put {
                     let mtime_s = is_same_size.then_some(time.unwrap_or(0));
                     tasks.push(Task::File(FileTask { far, near, mtime_s, ..FileTask::default() }));
                 }
-                _ => self.queue.tally().fault(&near, FaultKind::Unsupported, "FTP has no word for links and devices", false),
+                _ => self.queue.tally().fault(
+                    &near,
+                    FaultKind::Unsupported,
+                    "FTP has no word for links and devices",
+                    false,
+                ),
             }
         }
         if self.prune.is_some() {
-            self.queue.tally().extras.extend(there.into_values().filter(|it| is_safe(&it.name)).map(|it| {
-                (joined(&folder.far, &it.name), it.kind == Kind::Folder)
-            }));
+            self.queue.tally().extras.extend(
+                there
+                    .into_values()
+                    .filter(|it| is_safe(&it.name))
+                    .map(|it| (joined(&folder.far, &it.name), it.kind == Kind::Folder)),
+            );
         }
         self.queue.add(tasks);
         self.queue.done(1);
@@ -341,7 +356,12 @@ impl Put {
             if size_of(&reply).is_some_and(|it| it != bytes) {
                 let _ = control.ask("DELE", part)?;
                 let said = words(&reply);
-                self.fault(&task.near, FaultKind::Corrupt, format!("{bytes} bytes were sent, and the server said: {said}"), true);
+                self.fault(
+                    &task.near,
+                    FaultKind::Corrupt,
+                    format!("{bytes} bytes were sent, and the server said: {said}"),
+                    true,
+                );
                 return Ok(());
             }
         }
@@ -350,7 +370,12 @@ impl Put {
         match compared {
             Ok(Some(false)) => {
                 let _ = control.ask("DELE", part)?;
-                self.fault(&task.near, FaultKind::Corrupt, "the server's digest is another than that of what was sent", true);
+                self.fault(
+                    &task.near,
+                    FaultKind::Corrupt,
+                    "the server's digest is another than that of what was sent",
+                    true,
+                );
                 return Ok(());
             }
             Err(error) => {
@@ -419,7 +444,10 @@ impl Put {
             all.push((path, is_folder));
             if all.len() as u64 > most {
                 return Err(Exit::Partial
-                    .fail("remove what the source does not have", format!("there are more entries than --max-delete {most}"))
+                    .fail(
+                        "remove what the source does not have",
+                        format!("there are more entries than --max-delete {most}"),
+                    )
                     .next("look with --dry-run, then raise --max-delete"));
             }
         }

@@ -205,8 +205,8 @@ impl<R> Queue<R> {
             if waiting.ended.is_some() {
                 return false;
             }
-            // A login costs as much as some small files.
-            let is_enough = waiting.files.len() >= 4 * nth.max(1);
+            // A login costs as much as some small files; the first connection is there for all that is left.
+            let is_enough = waiting.files.len() >= (4 * nth).max(1);
             if is_enough || waiting.ranges.len() + waiting.folders.len() >= nth.max(1) {
                 return true;
             }
@@ -278,6 +278,9 @@ impl<R> Queue<R> {
         let waiting = self.lock();
         waiting.ended.is_some()
             || waiting.workers == 0
-            || (waiting.open == 0 && waiting.files.is_empty() && waiting.folders.is_empty() && waiting.ranges.is_empty())
+            || (waiting.open == 0
+                && waiting.files.is_empty()
+                && waiting.folders.is_empty()
+                && waiting.ranges.is_empty())
     }
 }

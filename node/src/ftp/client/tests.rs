@@ -172,7 +172,13 @@ fn a_stream_that_ends_at_any_byte_leaves_no_file_and_one_that_is_whole_is_there(
 fn names_that_lead_out_of_a_folder_are_refused_and_the_others_come() {
     let place = Place::new("names");
     let listing = b"type=file;size=3; ../evil\r\ntype=file;size=3; /tmp/longhaul-evil\r\ntype=dir; ..\r\ntype=file;size=3;modify=20260101000000; good\r\ntype=file;size=3; a/b\r\n";
-    let evil = Evil { size: 3, content: b"abc".to_vec(), listing: Some(listing.to_vec()), says: vec![("SIZE", b"550 no\r\n".to_vec())], ..Evil::default() };
+    let evil = Evil {
+        size: 3,
+        content: b"abc".to_vec(),
+        listing: Some(listing.to_vec()),
+        says: vec![("SIZE", b"550 no\r\n".to_vec())],
+        ..Evil::default()
+    };
     let (done, faults) = place.clear(evil, "d");
     assert_eq!(done.unwrap(), Exit::Partial, "{faults:?}");
     assert_eq!(faults.len(), 4, "{faults:?}");
@@ -192,10 +198,11 @@ fn endless_replies_and_endless_listings_end_at_their_bounds() {
     let (done, _) = place.clear(Evil { says: vec![("FEAT", vec![b'2'; 20_000])], ..Evil::default() }, "f");
     assert_eq!(done.unwrap_err().exit, Exit::Breach);
     let line = b"unknown line of a listing that never ends and is not to be understood by anybody\r\n".repeat(1 << 12);
-    let evil = Evil { listing: Some(line), repeats: 1 << 20, says: vec![("SIZE", b"550 no\r\n".to_vec())], ..Evil::default() };
+    let evil =
+        Evil { listing: Some(line), repeats: 1 << 20, says: vec![("SIZE", b"550 no\r\n".to_vec())], ..Evil::default() };
     let (done, _) = place.clear(evil, "d");
     assert_eq!(done.unwrap_err().exit, Exit::Breach);
-    assert!(place.there().is_empty());
+    assert_eq!(place.there(), [place.path.join("to/x")], "an empty folder");
 }
 
 #[test]
@@ -223,7 +230,10 @@ fn without_tls_no_name_is_said_and_what_comes_before_the_handshake_ends_it() {
     let injected = serve(Evil { says: vec![("AUTH", b"234 go\r\n230 you are in\r\n".to_vec())], ..Evil::default() });
     let (done, _) = place.get(injected, "f", FtpTerms::default());
     assert!(matches!(done.unwrap_err().exit, Exit::Breach | Exit::Negotiation));
-    let wrong = serve(Evil { says: vec![("USER", b"331 and?\r\n".to_vec()), ("PASS", b"530 Login incorrect.\r\n".to_vec())], ..Evil::default() });
+    let wrong = serve(Evil {
+        says: vec![("USER", b"331 and?\r\n".to_vec()), ("PASS", b"530 Login incorrect.\r\n".to_vec())],
+        ..Evil::default()
+    });
     let (done, _) = place.get(wrong, "f", FtpTerms { allow_clear: true, ..FtpTerms::default() });
     let failure = done.unwrap_err();
     assert_eq!(failure.exit, Exit::Refused);

@@ -103,9 +103,9 @@ impl Verifier {
             matches!(error.get_ref().and_then(|it| it.downcast_ref::<Error>()), Some(Error::InvalidCertificate(_)));
         let what = format!("make TLS with {host_port}");
         let Some(shown) = shown.filter(|_| is_certificate) else {
-            return Exit::Negotiation
-                .fail(what, format!("TLS was refused: {error}"))
-                .next("check that the server speaks TLS 1.2 or 1.3; ftp:// begins in clear with AUTH TLS, ftps:// with TLS");
+            return Exit::Negotiation.fail(what, format!("TLS was refused: {error}")).next(
+                "check that the server speaks TLS 1.2 or 1.3; ftp:// begins in clear with AUTH TLS, ftps:// with TLS",
+            );
         };
         let words = spelled(&shown);
         let failure = match self.pinned {
@@ -113,10 +113,16 @@ impl Verifier {
                 what,
                 format!("its certificate has the fingerprint {words}, and {} is the one that counts", spelled(&pinned)),
             ),
-            None => Exit::Identity
-                .fail(what, format!("no authority of this system vouches for its certificate ({error}); its fingerprint is {words}")),
+            None => Exit::Identity.fail(
+                what,
+                format!(
+                    "no authority of this system vouches for its certificate ({error}); its fingerprint is {words}"
+                ),
+            ),
         };
-        failure.next(format!("compare the fingerprint with the one that the server's owner tells you, then add --ftp-fingerprint {words}"))
+        failure.next(format!(
+            "compare the fingerprint with the one that the server's owner tells you, then add --ftp-fingerprint {words}"
+        ))
     }
 }
 
