@@ -681,10 +681,12 @@ fn one_port_gives_each_session_its_own_connection_in_clear_and_by_tls() {
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let configs = [client_config(version), client_config(version)];
         let mut clients = configs.each_ref().map(|config| secure_client(&rig, config));
-        let ports = clients.each_mut().map(|client| {
+        for client in &mut clients {
             client.wants("PROT P", "200");
-            client.passive()
-        });
+            client.wants("EPSV", "229");
+        }
+        // Both wait before the first connects.
+        let ports = [(); 2].map(|()| TcpStream::connect(("127.0.0.1", free)).unwrap());
         for (client, name) in clients.iter_mut().zip(["a", "b"]) {
             client.wants(&format!("RETR {name}"), "150");
         }
