@@ -114,7 +114,6 @@ impl CpArguments {
             trace: self.trace.clone(),
             unattended: self.unattended,
             explain: self.explain,
-            ftp: self.ftp.terms(),
         })
     }
 }
