@@ -72,7 +72,7 @@ impl Path {
         let most = if self.config.target == 0 { RATE_MAX } else { self.config.target.min(RATE_MAX) };
         assert!((1..=most.max(1)).contains(&rate), "rate {rate}");
         assert!(rate >= self.config.min.min(most), "rate {rate} below its minimum");
-        assert!(window >= 4 * u64::from(PACKET) && burst >= 2 * PACKET && burst <= 1 << 20, "{window} {burst}");
+        assert!(window >= 4 * u64::from(PACKET) && burst >= PACKET && burst <= 1 << 20, "{window} {burst}");
         assert!(!self.controller.phase().is_empty());
     }
 }
