@@ -173,7 +173,8 @@ fn pack(own: &[u8], packing: Packing) -> io::Result<Vec<u8>> {
     match packing {
         Packing::Xz => {
             let level = LzmaOptions::with_preset(LZMA_LEVEL);
-            let options = LzmaOptions { dict_size: LZMA_DICT_BYTES, depth_limit: LZMA_DEPTH, nice_len: LZMA_NICE_BYTES, ..level };
+            let options =
+                LzmaOptions { dict_size: LZMA_DICT_BYTES, depth_limit: LZMA_DEPTH, nice_len: LZMA_NICE_BYTES, ..level };
             let mut lzma = LzmaWriter::new_use_header(Vec::new(), &options, None)?;
             lzma.write_all(own)?;
             lzma.finish()

@@ -274,7 +274,7 @@ impl Controller {
         matches!(self.table, Table::Cubic(_) | Table::Bbr(_))
     }
 
-    /// Bytes that may leave back to back: 125 µs of the rate, so that a queue of a few tens of packets holds them; at least two packets.
+    /// Bytes that may leave back to back: 125 µs of the rate, so that a queue of a few tens of packets holds them; at least two packets, or one where a policer was found.
     pub fn burst(&self) -> u32 {
         if self.is_policed() {
             let least = u64::from(self.config.packet_bytes);
