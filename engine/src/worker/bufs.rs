@@ -58,8 +58,7 @@ impl<P: Platform> Worker<P> {
     /// The buf of a chunk of which nothing has arrived, on whatever rail: filled and not sent, or sent in vain. A receiver whose bufs are all held by parts of
     /// other chunks takes nothing of it; if the sender's bufs were all held by such chunks, both ends would wait for each other for good (seed 7473 of the simulator).
     fn take_from_unbegun(&mut self) -> Option<Buf> {
-        let mut rails = self.rails.iter_mut().flatten();
-        let filled = rails.by_ref().find_map(|rail| rail.datagram()?.feed()?.take_back_last());
+        let filled = self.rails.iter_mut().flatten().find_map(|rail| rail.datagram()?.feed()?.take_back_last());
         filled.or_else(|| self.rails.iter_mut().flatten().find_map(|rail| rail.datagram()?.unload_unarrived()))
     }
 
