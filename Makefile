@@ -63,6 +63,7 @@ e2e-quick: needs ## the main jobs of the real binary between two hosts: trees, p
 
 interop: needs build ## FTP: real clients of others against our server, installed where they are missing (docs/book, "Serve a folder by FTP")
 	INTEROP=full lab/e2e/run.sh 30-ftp
+	INTEROP=full lab/e2e/run.sh 31-ftp-client
 
 .PHONY: ftp-crowd
 ftp-crowd: build ## 500 FTP clients that list a folder of a million names at once, within the server's memory grant (an hour)

@@ -29,6 +29,7 @@ use text::exit::Failure;
 use text::units;
 
 mod choose; // which entries are taken
+mod ftp; // servers of FTP
 pub mod habits; // options of rsync and others
 mod keep; // what is kept of each entry
 mod request; // the whole as a request
@@ -36,6 +37,7 @@ mod topics; // `help TOPIC`
 pub mod volumes; // which paths are volumes of a set
 
 pub use choose::ChooseArguments;
+pub use ftp::FtpArguments;
 pub use habits::HabitArguments;
 pub use keep::KeepArguments;
 
@@ -145,7 +147,7 @@ pub enum HostAsked {
 #[derive(Debug, Clone, Args)]
 #[command(after_help = CP_AFTER_HELP, override_usage = "longhaul cp [OPTIONS] <SRC>... <DST>")]
 pub struct CpArguments {
-    /// What to copy, and last where to: a path, [user@]host:path, or longhaul://[ticket@]host[:port]/path
+    /// What to copy, and last where to: a path, [user@]host:path, longhaul://[ticket@]host[:port]/path, or ftp://[user@]host[:port]/path
     ///
     /// DST with a `/` at its end (or `.`, `..`, or several sources) is a folder that takes sources under their own names; without, it is the name of the
     /// copy: see the table below. Names are bytes; nothing is normalised. `-` is standard input or output (`./-` a file of that name).
@@ -336,6 +338,10 @@ pub struct CpArguments {
     /// What is kept of entries.
     #[command(flatten)]
     pub keep: KeepArguments,
+
+    /// Servers of FTP.
+    #[command(flatten)]
+    pub ftp: FtpArguments,
 
     /// What others' options ask for and is the default.
     #[command(flatten)]

@@ -43,7 +43,7 @@ const TABLE: &[Row] = &[
     ("local", "cp -z f dst", 2, "no option -z", "no compression", &["to pass"]),
     ("local", "cp -avh f dst", 2, "no option -h", "leave the h out", &["Usage"]),
     ("local", "cp f host::module/x", 2, "an rsync daemon's", "[user@]host:/folder", RESUMES),
-    ("local", "cp f ftp://h/x", 2, "scheme is unknown", "longhaul cp SRC - | curl", RESUMES),
+    ("local", "cp f https://h/x", 2, "scheme is unknown", "longhaul cp SRC - | curl", RESUMES),
     ("local", "cp -az f dst", 2, "no option -z", "no compression", &["to pass"]),
     ("local", "cp --bwlimit=10 f dst", 2, "no option --bwlimit", "--rate 100MB/s", &["to pass"]),
     ("local", "cp --delete src dst", 2, "no option --delete", "longhaul sync --delete", &["to pass"]),

@@ -21,10 +21,12 @@ use proto::storage::IoModes;
 use proto::wire::control::{Compare, DigestKind, Durability};
 use proto::wire::request::{CloneReads, RelayPath, RelayRequest, Transport};
 
+pub mod ftp; // servers of FTP
 pub mod path; // one network path between two hosts
 pub mod ports; // a range of ports
 mod names; // each value as the word that reports have for it
 
+pub use ftp::FtpTerms;
 pub use path::NetworkPath;
 pub use ports::Ports;
 
@@ -180,6 +182,8 @@ request! {
     unattended: bool = false;
     /// Each choice that was made is told with its reason.
     explain: bool = false;
+    /// Of `ftp://` and `ftps://`: what is allowed.
+    ftp: FtpTerms = FtpTerms::default();
 }
 
 impl JobRequest {
@@ -215,6 +219,7 @@ impl JobRequest {
             receipt: _,       // names a file
             trace: _,         // names a file
             forecast: _,      // said by whoever has a terminal
+            ftp: _,           // an end of this host's
             stripe,
             joined,
             rules,

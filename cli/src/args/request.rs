@@ -114,6 +114,7 @@ impl CpArguments {
             trace: self.trace.clone(),
             unattended: self.unattended,
             explain: self.explain,
+            ftp: self.ftp.terms(),
         })
     }
 }

@@ -155,7 +155,17 @@ fn put(word: &[u8], ticket: &Ticket) -> OsString {
 /// What of a word of the command line is secret.
 #[must_use]
 pub fn secret(word: &OsStr) -> Option<Range<usize>> {
-    place(word.as_bytes()).filter(|place| !place.is_empty())
+    place(word.as_bytes()).or_else(|| password(word.as_bytes())).filter(|place| !place.is_empty())
+}
+
+/// Where an address of FTP has its password: between `:` and the last `@` of what stands before the path.
+fn password(word: &[u8]) -> Option<Range<usize>> {
+    let begins = |scheme: &[u8]| word.get(..scheme.len()).is_some_and(|head| head.eq_ignore_ascii_case(scheme));
+    let begin = [&b"ftp://"[..], b"ftps://"].into_iter().find(|scheme| begins(scheme))?.len();
+    let authority = word[begin..].split(|byte| *byte == b'/').next()?;
+    let at = authority.iter().rposition(|byte| *byte == b'@')?;
+    let colon = authority[..at].iter().position(|byte| *byte == b':')?;
+    Some(begin + colon + 1..begin + at)
 }
 
 #[cfg(test)]
@@ -204,7 +214,17 @@ mod tests {
         let secret = |word: &str| secret(OsStr::new(word)).map(|range| word[range].to_owned());
         assert_eq!(secret("longhaul://abc@h:1/a@b").as_deref(), Some("abc"));
         assert_eq!(secret("LONGHAUL://abc@h").as_deref(), Some("abc"));
-        for open in ["longhaul://h/a@b", "longhaul://@h/", "me@h:x", "--rate", "", "longhaul:/"] {
+        assert_eq!(secret("ftp://ada:pass@word@h:21/x@y").as_deref(), Some("pass@word"));
+        for open in [
+            "ftp://ada@h/x:y@z",
+            "ftps://h/",
+            "longhaul://h/a@b",
+            "longhaul://@h/",
+            "me@h:x",
+            "--rate",
+            "",
+            "longhaul:/",
+        ] {
             assert_eq!(secret(open), None, "{open}");
         }
     }

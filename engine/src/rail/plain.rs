@@ -9,6 +9,7 @@
 //! do at once is overlapped by a second one (`receive`). `docs/design/041-ftp-server.md`.
 
 pub mod bufs; // the memory of all of them
+pub mod range; // a stream into a range of one
 pub mod receive; // a stream into a file
 pub mod send; // a file, or bytes, into a stream
 

@@ -222,6 +222,12 @@ impl Node {
         self
     }
 
+    /// Where its key and its lists are.
+    #[must_use]
+    pub fn home(&self) -> &Home {
+        &self.home
+    }
+
     /// Where its running jobs are shown, and asked things.
     #[must_use]
     pub fn registry(&self) -> &Arc<Registry> {
@@ -397,6 +403,9 @@ fn run(node: &Node, request: &JobRequest, manner: Manner, watch: &mut dyn Watch)
     let now = Instant::now();
     let began = now.checked_sub(manner.piped_for).unwrap_or(now);
     check(request)?;
+    if crate::ftp::client::address::is_ftp(request) {
+        return crate::ftp::client::run(node, request, &manner, watch);
+    }
     let listed = if request.names.is_some() { Some(below_folder(request)?) } else { None };
     let request = listed.as_ref().unwrap_or(request);
     let parsed = |all: &[OsString]| all.iter().map(|text| Address::of(text)).collect::<Result<Vec<_>, _>>();

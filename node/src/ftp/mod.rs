@@ -18,6 +18,7 @@ pub mod data; // the data connection
 pub mod one_port; // where all of them come to one port
 pub mod tls; // and its handshake
 mod transfer; // files over it
+pub mod client; // the other side: copies from and to servers of others
 
 use std::collections::HashMap;
 use std::io;

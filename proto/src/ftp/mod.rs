@@ -15,3 +15,4 @@ pub mod time; // times as digits
 pub mod facts; // what is said of a file, by MLSD and by LIST
 pub mod reply; // what is answered
 pub mod session; // and who may do what, in which order
+pub mod client; // what a client makes of replies and listings

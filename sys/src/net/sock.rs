@@ -76,6 +76,12 @@ pub fn connect_from(
     Ok(socket.into())
 }
 
+/// What comes next on this connection is acknowledged at once (TCP_QUICKACK, tcp(7)), for a peer that sends no more before. The kernel forgets it.
+pub fn acknowledge_now(stream: impl AsFd) {
+    // Where it is not known, acknowledgements come 40 ms later.
+    let _ = rustix::net::sockopt::set_tcp_quickack(stream, true);
+}
+
 /// As `connect_from`, and waits for nothing: the socket is non-blocking, and can be written to once it is connected, or refused (`connected`).
 pub fn connect_begin(
     addr: SocketAddr,

@@ -58,7 +58,7 @@ impl<N> std::fmt::Debug for Incoming<'_, N> {
 
 /// Is there more to come?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum More {
+pub(super) enum More {
     Yes,
     No,
 }
@@ -159,7 +159,7 @@ fn fill<H: FnMut() -> Heard, N: FnMut(Direction) -> Option<Key>>(
     (Filled { buf, runs }, came)
 }
 
-fn fill_clear<H: FnMut() -> Heard>(
+pub(super) fn fill_clear<H: FnMut() -> Heard>(
     line: &mut Line<'_, H>,
     room: &mut [u8],
     runs: &mut Vec<Range<usize>>,
@@ -182,7 +182,7 @@ fn fill_clear<H: FnMut() -> Heard>(
 }
 
 /// Receives records into `room` and opens them where they stand.
-fn fill_opened<H: FnMut() -> Heard, N: FnMut(Direction) -> Option<Key>>(
+pub(super) fn fill_opened<H: FnMut() -> Heard, N: FnMut(Direction) -> Option<Key>>(
     line: &mut Line<'_, H>,
     keys: &mut Keys<N>,
     rest: &mut Vec<u8>,
@@ -233,7 +233,7 @@ fn add_run(room: &mut [u8], runs: &mut Vec<Range<usize>>, range: Range<usize>) {
 }
 
 /// Receives what there is, once there is something. 0: the stream is over.
-fn some<H: FnMut() -> Heard>(line: &mut Line<'_, H>, room: &mut [u8]) -> Result<usize, Cut> {
+pub(super) fn some<H: FnMut() -> Heard>(line: &mut Line<'_, H>, room: &mut [u8]) -> Result<usize, Cut> {
     loop {
         match sys::sock::receive(line.socket, room) {
             Ok(bytes) => {

@@ -10,6 +10,7 @@ mod claims; // who writes a large file
 mod cloned; // files that share their blocks with the source's
 mod names; // folders, links, nodes
 pub mod open_ended; // files of no length before their end
+pub mod ranged; // files of known length that come in ranges
 mod pieces; // what stands of striped files on a volume
 pub(in crate::tree) mod previous; // what stands at the destination from before
 pub(in crate::tree) mod runs; // what a job that was killed left

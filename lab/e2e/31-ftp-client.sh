@@ -1,0 +1,139 @@
+#!/usr/bin/env bash
+# FTP: `longhaul cp` and `sync` from and to servers of others: vsftpd where it is (root), in clear and by TLS with required session reuse, and our own.
+# INTEROP=full installs the servers that are missing (as root, by apt-get) and moves more.
+source "$(dirname "$0")/check.sh"
+
+if [ "${INTEROP:-}" = full ] && [ "$(id -u)" = 0 ] && [ "${NEEDS:-}" != no ]; then
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -q vsftpd openssl >"$LAB/apt" 2>&1
+fi
+export LONGHAUL_HOME=$LAB/ftp-client-home
+mkdir -p "$LONGHAUL_HOME" "$LAB/ftp-home"
+chmod 700 "$LONGHAUL_HOME" "$LAB/ftp-home"
+same() { if cmp -s "$1" "$2"; then ok "$3"; else not_ok "$3" "$1 and $2 differ"; fi; }
+same_tree() { if diff -r "$1" "$2" >"$LAB/diff" 2>&1; then ok "$3"; else not_ok "$3" "$(head -3 "$LAB/diff")"; fi; }
+nothing_of_ours() { is "$(find "$1" -name '.longhaul-*' -o -name '.lh-upload-*' | wc -l)" 0 "$2"; }
+
+# What is moved: names with blanks, quotes, UTF-8 and 0xFF, an empty file, one in ranges.
+TREE=$SRC/tree
+mkdir -p "$TREE/a folder/deep" "$TREE/empty folder"
+random_file "$TREE/large" 100000000
+random_file "$TREE/a folder/one" 3000000
+for number in $(seq 60); do head -c $((number * 100)) "$TREE/large" >"$TREE/a folder/deep/small $number"; done
+: >"$TREE/empty"
+printf x >"$TREE/quo\"te ü"
+printf y >"$TREE/"$'ff\xff'
+find "$TREE" -exec touch -d '2026-01-02 03:04:05' {} +
+
+# round NAME ADDRESS FOLDER OPTIONS: a server that shows FOLDER at ADDRESS: there and back, and again.
+round() {
+    local name=$1 at=$2 folder=$3
+    shift 3
+    "$LONGHAUL" cp "$@" "$TREE/." "$at/up/" >"$LAB/$name-put" 2>&1
+    is $? 0 "$name: a tree is put"
+    same_tree "$TREE" "$folder/up" "$name: it is the same"
+    nothing_of_ours "$folder" "$name: and nothing else stands there"
+    "$LONGHAUL" cp "$@" "$at/up" "$DST/$name" >"$LAB/$name-get" 2>&1
+    is $? 0 "$name: a tree is got"
+    same_tree "$TREE" "$DST/$name" "$name: what came is the same"
+    nothing_of_ours "$DST/$name" "$name: and nothing else stands here"
+    is "$(stat -c %Y "$DST/$name/large")" "$(stat -c %Y "$TREE/large")" "$name: its time is kept"
+    is "$(grep -c 'far s' "$LAB/$name-get")" 1 "$name: the report says whether the far side was read"
+    "$LONGHAUL" cp "$@" --json "$at/up" "$DST/$name" >"$LAB/$name-again" 2>&1
+    is "$(grep '"event":"done"' "$LAB/$name-again" | grep -o '"files":[0-9]*')" '"files":0' "$name: a second run moves nothing"
+    # Killed in the middle: no file under its name, and the next run brings what is missing.
+    rm -f "$DST/$name-large"
+    "$LONGHAUL" cp "$@" --rate 40MB/s "$at/up/large" "$DST/$name-large" >/dev/null 2>&1 &
+    local client=$!
+    sleep 1.5
+    kill -9 $client
+    wait $client 2>/dev/null
+    if [ -e "$DST/$name-large" ]; then not_ok "$name: a get that was killed leaves no file"; else ok "$name: a get that was killed leaves no file"; fi
+    "$LONGHAUL" cp "$@" --json "$at/up/large" "$DST/$name-large" >"$LAB/$name-on" 2>&1
+    same "$TREE/large" "$DST/$name-large" "$name: the next run has it"
+    local came
+    came=$(grep '"event":"done"' "$LAB/$name-on" | grep -o '"bytes":[0-9]*' | head -1 | cut -d: -f2)
+    if [ "${came:-0}" -gt 0 ] && [ "$came" -lt 95000000 ]; then ok "$name: and brings what is missing"; else not_ok "$name: and brings what is missing" "$came"; fi
+    # sync --delete, both ways.
+    printf extra >"$DST/$name/extra"
+    "$LONGHAUL" sync "$@" --delete "$at/up" "$DST/$name" >"$LAB/$name-sync" 2>&1
+    same_tree "$TREE" "$DST/$name" "$name: sync --delete from it"
+    printf extra >"$folder/up/extra"
+    "$LONGHAUL" sync "$@" --delete "$TREE" "$at/up" >"$LAB/$name-sync-to" 2>&1
+    same_tree "$TREE" "$folder/up" "$name: sync --delete to it"
+}
+
+if command -v vsftpd >/dev/null && command -v openssl >/dev/null && [ "$(id -u)" = 0 ]; then
+    ROOT=$DST/vsftpd
+    mkdir -p "$ROOT/up" "$LAB/vsftpd-empty"
+    chmod 755 "$ROOT"
+    chmod 777 "$ROOT/up"
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=localhost -keyout "$LAB/vsftpd.pem" \
+        -out "$LAB/vsftpd.crt" 2>/dev/null
+    cat "$LAB/vsftpd.crt" >>"$LAB/vsftpd.pem"
+    cat >"$LAB/vsftpd.conf" <<C
+listen=YES
+listen_address=127.0.0.1
+listen_port=2191
+anonymous_enable=YES
+anon_root=$ROOT
+anon_upload_enable=YES
+anon_mkdir_write_enable=YES
+anon_other_write_enable=YES
+anon_umask=022
+write_enable=YES
+mdtm_write=YES
+no_anon_password=YES
+background=NO
+secure_chroot_dir=$LAB/vsftpd-empty
+seccomp_sandbox=NO
+C
+    vsftpd "$LAB/vsftpd.conf" >"$LAB/vsftpd.out" 2>&1 &
+    VSFTPD=$!
+    sed 's/^listen_port=.*/listen_port=2192/' "$LAB/vsftpd.conf" >"$LAB/vsftpd-tls.conf"
+    cat >>"$LAB/vsftpd-tls.conf" <<C
+ssl_enable=YES
+allow_anon_ssl=YES
+force_anon_data_ssl=YES
+force_anon_logins_ssl=YES
+rsa_cert_file=$LAB/vsftpd.pem
+rsa_private_key_file=$LAB/vsftpd.pem
+require_ssl_reuse=YES
+ssl_ciphers=HIGH
+C
+    vsftpd "$LAB/vsftpd-tls.conf" >"$LAB/vsftpd-tls.out" 2>&1 &
+    VSFTPD_TLS=$!
+    sleep 1
+    round vsftpd ftp://127.0.0.1:2191 "$ROOT" --allow-clear
+    rm -rf "$ROOT/up"
+    mkdir -m 777 "$ROOT/up"
+    "$LONGHAUL" cp ftp://127.0.0.1:2191/up/x "$DST/x" >"$LAB/clear" 2>&1
+    is $? 14 "vsftpd without TLS: refused"
+    "$LONGHAUL" cp ftp://127.0.0.1:2192/up/x "$DST/x" >"$LAB/stranger" 2>&1
+    is $? 11 "vsftpd by TLS: a certificate that nobody vouches for is refused"
+    FINGERPRINT=$(openssl x509 -in "$LAB/vsftpd.crt" -noout -fingerprint -sha256 | cut -d= -f2)
+    is "$(grep -c "ftp-fingerprint $FINGERPRINT" "$LAB/stranger")" 1 "and the next step has its fingerprint"
+    round vsftpd-tls ftp://127.0.0.1:2192 "$ROOT" --ftp-fingerprint "$FINGERPRINT"
+    kill $VSFTPD $VSFTPD_TLS
+    wait $VSFTPD $VSFTPD_TLS 2>/dev/null
+else
+    skip "vsftpd" "it is not installed, or this is not root"
+fi
+
+# Our own server.
+ROOT=$DST/own
+mkdir -p "$ROOT/up"
+LONGHAUL_HOME=$LAB/ftp-home "$LONGHAUL" ftp serve --listen 127.0.0.1:2193 --root "$ROOT" --user ada >"$LAB/own.out" 2>"$LAB/own.err" &
+DOOR=$!
+until_true 20 grep -q '^file manager' "$LAB/own.out"
+sed -n 's/^password of ada, said once: //p' "$LAB/own.out" >"$LAB/own.password"
+chmod 600 "$LAB/own.password"
+FINGERPRINT=$(sed -n 's/^certificate SHA-256 \([0-9A-F:]*\).*/\1/p' "$LAB/own.out")
+round own ftp://ada@127.0.0.1:2193 "$ROOT" --ftp-fingerprint "$FINGERPRINT" --password-file "$LAB/own.password"
+printf wrong >"$LAB/wrong.password"
+chmod 600 "$LAB/wrong.password"
+"$LONGHAUL" cp --password-file "$LAB/wrong.password" ftp://ada@127.0.0.1:2193/up/empty "$DST/x" >"$LAB/wrong" 2>&1
+is $? 12 "a wrong password is refused"
+is "$(grep -c 'the server refused it: 530' "$LAB/wrong")" 1 "with the server's words"
+kill $DOOR
+wait $DOOR 2>/dev/null
+finish

@@ -1,0 +1,802 @@
+//! From a server to this host.
+//!
+//! For: `cp`, `sync` with a server's end as source.
+//! In and out: sessions, a queue; files under their names in a folder of this host.
+//! Invariants: a name has a file when all of it came and the server said so; what was cut stays a part with a journal; names come from listings that
+//! were looked at, and are made beneath the base alone.
+//! Absent on purpose: who opens sessions and how many (`mod`).
+
+use std::collections::{HashSet, VecDeque};
+use std::io;
+use std::net::TcpStream;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use engine::rail::plain::bufs::Bufs;
+use engine::rail::plain::range::{Left, range};
+use engine::rail::plain::{Cut, Heard, Line, receive};
+use engine::tree::is_ours;
+use engine::tree::sink::open_ended::{From, How, OpenEnded};
+use engine::tree::sink::ranged::{Ranged, Source, Stretch};
+use engine::worker::bound::Bound;
+use proto::ftp::client::listing::Kind;
+use proto::ftp::client::name::NAME_BYTES_MAX;
+use proto::ftp::client::pipeline::{Expected, Fit};
+use proto::ftp::client::reply::Reply;
+use proto::wire::control::FaultKind;
+use sys::fs::Dir;
+use text::exit::Exit;
+
+use super::control::{Control, Passive, Trouble, command, words};
+use super::far::{fault_of, time_of};
+use super::queue::{FileTask, FolderTask, Queue, Task};
+
+/// A file of so many bytes comes in ranges over several connections: below, opening them costs more than they bring.
+const RANGES_BYTES_MIN: u64 = 32 << 20;
+/// And no range has fewer.
+const RANGE_BYTES_MIN: u64 = 16 << 20;
+const CHUNK_BYTES: u64 = 1 << 20;
+/// Others have all bufs: how long a transfer waits for them.
+const BUFS_TIME: Duration = Duration::from_secs(60);
+/// Attempts at a file whose connection is lost again and again.
+const TRIES_MAX: u8 = 4;
+/// Of errno(3).
+const EBUSY: i32 = 16;
+
+/// A range of a file that several connections bring.
+#[derive(Debug)]
+pub struct Piece {
+    big: Arc<Big>,
+    range: Range<u64>,
+    tries: u8,
+}
+
+/// A file in ranges.
+#[derive(Debug)]
+pub struct Big {
+    ranged: Mutex<Option<Arc<Ranged>>>,
+    task: FileTask,
+    left: AtomicUsize,
+    is_bad: AtomicBool,
+}
+
+/// What all connections of a download share.
+#[derive(Debug)]
+pub struct Get {
+    /// Work and counts.
+    pub queue: Queue<Piece>,
+    /// Where files go.
+    pub base: Dir,
+    /// How files become.
+    pub how: How,
+    /// Files with the same size and time stay.
+    pub keep: bool,
+    /// Nothing is changed.
+    pub dry_run: bool,
+    /// Connections at most.
+    pub streams: usize,
+    /// Memory of all.
+    pub bufs: Bufs,
+    /// How fast all may be.
+    pub bound: Bound,
+    /// Names of everything found, if what is not among them is to be removed.
+    pub seen: Option<Mutex<HashSet<Vec<u8>>>>,
+    /// Files in ranges, for whoever shows how far they are.
+    pub open: Mutex<Vec<(Weak<Ranged>, u64)>>,
+    /// Bytes of files that are whole.
+    pub whole: AtomicU64,
+}
+
+/// A file that was asked for.
+struct Asked {
+    task: FileTask,
+    /// Its time comes before it.
+    wants_time: bool,
+    /// The server's digest of it comes after it.
+    wants_digest: bool,
+}
+
+/// What came of a stream.
+enum Came {
+    Whole,
+    /// Not all: why.
+    Cut(Cut),
+    /// The server's length was wrong.
+    Torn(&'static str),
+}
+
+impl Get {
+    /// Works with this session until there is nothing more to do.
+    ///
+    /// # Errors
+    /// What ended the session; what it was at is in the queue again.
+    pub fn work(&self, control: &mut Control<'_>) -> Result<(), Trouble> {
+        let mut asked: VecDeque<Asked> = VecDeque::new();
+        let worked = self.work_on(control, &mut asked);
+        for it in asked {
+            let tries = it.task.tries + u8::from(worked.is_err());
+            self.again(FileTask { tries, ..it.task }, "the connection was lost again and again");
+        }
+        worked
+    }
+
+    fn again(&self, task: FileTask, why: &str) {
+        if task.tries >= TRIES_MAX {
+            self.queue.tally().fault(&task.near, FaultKind::Other, why, true);
+            self.queue.done(1);
+        } else {
+            self.queue.give_back(Task::File(task));
+        }
+    }
+
+    fn work_on(&self, control: &mut Control<'_>, asked: &mut VecDeque<Asked>) -> Result<(), Trouble> {
+        loop {
+            if asked.is_empty() {
+                match self.queue.take() {
+                    None => return Ok(()),
+                    Some(Task::Folder(folder)) => {
+                        self.folder(control, folder)?;
+                        continue;
+                    }
+                    Some(Task::Range(piece)) => {
+                        self.piece(control, piece)?;
+                        continue;
+                    }
+                    Some(Task::File(task)) => {
+                        let Some(task) = self.wanted(control, task)? else { continue };
+                        self.ask(control, task, asked)?;
+                    }
+                }
+            }
+            while control.proved && control.pipeline.may_send(asked.len(), 600) {
+                let Some(task) = self.queue.take_ahead() else { break };
+                if self.needs_a_look(&task) {
+                    self.queue.give_back(Task::File(task));
+                    break;
+                }
+                if let Some(task) = self.wanted(control, task)? {
+                    self.ask(control, task, asked)?;
+                }
+            }
+            if !asked.is_empty() {
+                self.next(control, asked)?;
+            }
+        }
+    }
+
+    /// Is something to be asked of the server before it is known what to do with a file?
+    fn needs_a_look(&self, task: &FileTask) -> bool {
+        let big = task.bytes.is_none_or(|bytes| bytes >= 8 * CHUNK_BYTES);
+        big || task.is_link || (self.keep && task.mtime_s.is_none() && self.stands(task).is_some())
+    }
+
+    /// The time of the file that stands here with the same length.
+    fn stands(&self, task: &FileTask) -> Option<i64> {
+        let stat = self.base.stat(&task.near).ok()?;
+        (stat.kind == sys::fs::Kind::File && Some(stat.bytes) == task.bytes).then_some(stat.mtime_s)
+    }
+
+    /// Is a file to be fetched as one stream? It may be the same already, or go in ranges.
+    fn wanted(&self, control: &mut Control<'_>, mut task: FileTask) -> Result<Option<FileTask>, Trouble> {
+        let looked = self.look(control, &mut task);
+        match looked {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            Err(error) => {
+                task.tries += 1;
+                self.again(task, "the connection was lost again and again");
+                return Err(error);
+            }
+        }
+        let Some(bytes) = task.bytes.filter(|&bytes| bytes >= 8 * CHUNK_BYTES) else { return Ok(Some(task)) };
+        self.split(task, bytes);
+        Ok(None)
+    }
+
+    /// False: it is done with.
+    fn look(&self, control: &mut Control<'_>, task: &mut FileTask) -> Result<bool, Trouble> {
+        if task.bytes.is_none() || task.is_link {
+            task.bytes = control.size(&task.far)?;
+            if task.is_link && task.bytes.is_none() {
+                self.queue.tally().fault(&task.near, FaultKind::Unsupported, "a link to no file of the server", true);
+                self.queue.done(1);
+                return Ok(false);
+            }
+        }
+        let stands = self.stands(task);
+        if task.mtime_s.is_none()
+            && (task.bytes.is_none_or(|it| it >= 8 * CHUNK_BYTES) || (self.keep && stands.is_some()))
+        {
+            task.mtime_s = control.modified(&task.far)?;
+        }
+        let bytes = task.bytes.unwrap_or(0);
+        if self.keep && stands.is_some() && stands == task.mtime_s {
+            let mut tally = self.queue.tally();
+            tally.kept_files += 1;
+            tally.kept_bytes += bytes;
+            drop(tally);
+            self.queue.done(1);
+            return Ok(false);
+        }
+        if self.dry_run {
+            let mut tally = self.queue.tally();
+            tally.files += 1;
+            tally.bytes += bytes;
+            drop(tally);
+            self.queue.done(1);
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// A file with a journal: what is missing of it becomes ranges.
+    fn split(&self, task: FileTask, bytes: u64) {
+        let source = Source { bytes, mtime_s: task.mtime_s };
+        let ranged = match Ranged::begin(&self.base, &task.near, source, mode_of(&task), self.how) {
+            Ok(ranged) => Arc::new(ranged),
+            Err(error) => return self.failed_here(&task, &error),
+        };
+        let missing = ranged.missing();
+        let all: u64 = missing.iter().map(|it| it.end - it.start).sum();
+        let streams = if all >= RANGES_BYTES_MIN { self.streams as u64 } else { 1 };
+        let each = all.div_ceil(streams).max(RANGE_BYTES_MIN).next_multiple_of(CHUNK_BYTES);
+        let mut ranges = Vec::new();
+        for it in missing {
+            let mut at = it.start;
+            while at < it.end {
+                // A rest that is small stays with what is before it.
+                let end = if it.end - at < each + RANGE_BYTES_MIN / 2 { it.end } else { at + each };
+                ranges.push(at..end);
+                at = end;
+            }
+        }
+        self.queue.tally().resumed += ranged.resumed();
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).push((Arc::downgrade(&ranged), bytes));
+        let left = AtomicUsize::new(ranges.len().max(1));
+        let big = Arc::new(Big { ranged: Mutex::new(Some(ranged)), task, left, is_bad: AtomicBool::new(false) });
+        if ranges.is_empty() {
+            // All of it is here, and only its name was missing.
+            ranges.push(bytes..bytes);
+        }
+        let pieces = ranges.into_iter().map(|range| Task::Range(Piece { big: Arc::clone(&big), range, tries: 0 }));
+        self.queue.add(pieces);
+        self.queue.done(1);
+    }
+
+    fn failed_here(&self, task: &FileTask, error: &io::Error) {
+        let kind = match error.raw_os_error() {
+            Some(EBUSY) => FaultKind::InUse,
+            _ => kind_of(error),
+        };
+        self.queue.tally().fault(&task.near, kind, error.to_string(), false);
+        self.queue.done(1);
+    }
+
+    /// Sends the commands for a file.
+    fn ask(&self, control: &mut Control<'_>, task: FileTask, asked: &mut VecDeque<Asked>) -> Result<(), Trouble> {
+        let wants_time = task.mtime_s.is_none() && control.features.mdtm;
+        let mut lines = Vec::new();
+        let far = task.far.clone();
+        let digest = control.digest_word();
+        asked.push_back(Asked { task, wants_time, wants_digest: digest.is_some() });
+        let mut add = |control: &mut Control<'_>, line: Vec<u8>, expected| {
+            control.pipeline.on_sent(expected, line.len());
+            lines.extend_from_slice(&line);
+        };
+        if wants_time {
+            add(control, command("MDTM", &far), Expected::Any);
+        }
+        let passive = control.passive_command()?;
+        let expected = if control.passive == Passive::Active { Expected::Any } else { Expected::Passive };
+        add(control, passive, expected);
+        add(control, command("RETR", &far), Expected::Transfer);
+        if let Some(word) = digest {
+            add(control, command(word, &far), Expected::Any);
+        }
+        control.say(&lines)
+    }
+
+    /// The file that was asked for first.
+    fn next(&self, control: &mut Control<'_>, asked: &mut VecDeque<Asked>) -> Result<(), Trouble> {
+        let lost = |what: &str| Trouble::Lost(format!("the server answered {what}"));
+        let front = asked.front_mut().ok_or_else(|| lost("nothing that was asked"))?;
+        if front.wants_time {
+            let reply = control.reply()?;
+            let _ = control.pipeline.on_reply(&reply);
+            front.task.mtime_s = time_of(&reply);
+            front.wants_time = false;
+        }
+        let reply = control.reply()?;
+        if control.pipeline.on_reply(&reply) != Fit::Done {
+            if !control.proved && control.passive == Passive::Extended {
+                // It does not know EPSV; that RETR has no place to send to it says next.
+                control.passive = Passive::Old;
+                for _ in 0..1 + usize::from(front.wants_digest) {
+                    let reply = control.reply()?;
+                    let _ = control.pipeline.on_reply(&reply);
+                }
+                let Some(it) = asked.pop_front() else { return Ok(()) };
+                self.queue.give_back(Task::File(it.task));
+                return Ok(());
+            }
+            return Err(lost(&format!("EPSV by {}", words(&reply))));
+        }
+        let dialled = control.dial(&reply)?;
+        let began = control.reply()?;
+        match control.pipeline.on_reply(&began) {
+            Fit::Began => {}
+            Fit::Refused => {
+                if front.wants_digest {
+                    let reply = control.reply()?;
+                    let _ = control.pipeline.on_reply(&reply);
+                }
+                let Some(it) = asked.pop_front() else { return Ok(()) };
+                self.refused(control, it.task, &began);
+                return Ok(());
+            }
+            _ => return Err(lost(&format!("RETR by {}", words(&began)))),
+        }
+        let stream = match dialled {
+            Some(stream) => stream,
+            None => control.accept()?,
+        };
+        let Some(it) = asked.pop_front() else { return Ok(()) };
+        let task = it.task.clone();
+        let done = match it.task.bytes {
+            Some(bytes) => self.small(control, it, bytes, stream),
+            None => self.unsized_file(control, it, stream),
+        };
+        if done.is_err() {
+            self.again(FileTask { tries: task.tries + 1, ..task }, "the connection was lost again and again");
+        }
+        done
+    }
+
+    fn refused(&self, control: &mut Control<'_>, task: FileTask, reply: &Reply) {
+        // Ahead of their turn some commands find no data connection.
+        if reply.code == 425 && !control.pipeline.is_one_by_one() {
+            control.pipeline.one_by_one();
+        }
+        if reply.is_for_now() && task.tries + 1 < TRIES_MAX && reply.code != 450 {
+            self.queue.give_back(Task::File(FileTask { tries: task.tries + 1, ..task }));
+            return;
+        }
+        let (kind, said) = fault_of(reply);
+        self.queue.tally().fault(&task.near, kind, said, true);
+        self.queue.done(1);
+    }
+
+    /// A file in one stream, which has begun. Where this is an error, the file is still to be fetched.
+    fn small(&self, control: &mut Control<'_>, it: Asked, bytes: u64, stream: TcpStream) -> Result<(), Trouble> {
+        let Asked { task, wants_digest, .. } = it;
+        let source = Source { bytes, mtime_s: task.mtime_s };
+        let ranged = match Ranged::begin(&self.base, &task.near, source, mode_of(&task), self.how) {
+            Ok(ranged) => ranged,
+            Err(error) => {
+                drop(stream);
+                self.replies(control, wants_digest)?;
+                self.failed_here(&task, &error);
+                return Ok(());
+            }
+        };
+        let mut stretch = ranged.stretch(0..bytes);
+        let came = self.receive(control, stream, &mut stretch);
+        drop(stretch);
+        let ended = came.and_then(|came| self.replies(control, wants_digest).map(|replies| (came, replies)));
+        let (came, (end, digest)) = match ended {
+            Ok(ended) => ended,
+            Err(error) => {
+                ranged.discard();
+                return Err(error);
+            }
+        };
+        match came {
+            Came::Whole if end.is_done() => {
+                control.proved = true;
+                let compared = digest.map_or(Ok(None), |reply| control.compare(&reply, ranged.file()));
+                self.publish(compared, ranged, &task);
+                return Ok(());
+            }
+            Came::Whole => {
+                let (kind, said) = fault_of(&end);
+                self.queue.tally().fault(&task.near, kind, said, true);
+            }
+            Came::Torn(why) => self.queue.tally().fault(&task.near, FaultKind::Torn, why, true),
+            Came::Cut(Cut::File(error)) => {
+                self.queue.tally().fault(&task.near, kind_of(&error), error.to_string(), false);
+            }
+            Came::Cut(cut) => {
+                ranged.discard();
+                let why = format!("{}; the server said: {}", cut_words(&cut), words(&end));
+                self.again(FileTask { tries: task.tries + 1, ..task }, &why);
+                return Ok(());
+            }
+        }
+        ranged.discard();
+        self.queue.done(1);
+        Ok(())
+    }
+
+    /// The end of a transfer, and the digest behind it.
+    fn replies(&self, control: &mut Control<'_>, wants_digest: bool) -> Result<(Reply, Option<Reply>), Trouble> {
+        let end = control.reply()?;
+        let _ = control.pipeline.on_reply(&end);
+        if !wants_digest {
+            return Ok((end, None));
+        }
+        let digest = control.reply()?;
+        let _ = control.pipeline.on_reply(&digest);
+        Ok((end, Some(digest)))
+    }
+
+    /// One stream into a stretch.
+    fn receive(
+        &self,
+        control: &mut Control<'_>,
+        mut stream: TcpStream,
+        stretch: &mut Stretch<'_>,
+    ) -> Result<Came, Trouble> {
+        let mut tls = control.cover(&mut stream, true)?;
+        let early = tls.as_mut().map(|tls| std::mem::take(&mut tls.first)).unwrap_or_default();
+        let Some(mut taken) = self.bufs.take(1, 1, BUFS_TIME) else {
+            return Ok(Came::Cut(Cut::File(io::ErrorKind::OutOfMemory.into())));
+        };
+        let Some(mut buf) = taken.bufs.pop() else {
+            return Ok(Came::Cut(Cut::File(io::ErrorKind::OutOfMemory.into())));
+        };
+        let received = if early.is_end {
+            stretch.put(std::iter::once(&early.bytes[..])).map_err(Cut::File).map(|over| match (over, stretch.left()) {
+                (0, 0) => Left::AtItsEnd,
+                (0, _) => Left::Short,
+                _ => Left::Over,
+            })
+        } else {
+            let heard = || Heard::Deaf;
+            let mut line = Line::new(stream.as_fd(), control.as_fd(), heard, &self.bound, control.stall());
+            range(&mut line, tls.as_mut().map(|tls| &mut tls.keys), &early.bytes, &mut buf, stretch)
+        };
+        taken.bufs.push(buf);
+        Ok(match received {
+            Ok(Left::AtItsEnd | Left::Before) => Came::Whole,
+            Ok(Left::Short) => Came::Torn("the server sent fewer bytes than it said"),
+            Ok(Left::Over) => Came::Torn("the server sends more bytes than it said"),
+            Err(cut) => Came::Cut(cut),
+        })
+    }
+
+    /// A file of a length that nobody told.
+    fn unsized_file(&self, control: &mut Control<'_>, it: Asked, mut stream: TcpStream) -> Result<(), Trouble> {
+        let Asked { task, wants_digest, .. } = it;
+        let mut tls = control.cover(&mut stream, true)?;
+        let early = tls.as_mut().map(|tls| std::mem::take(&mut tls.first)).unwrap_or_default();
+        let began = OpenEnded::begin(&self.base, &task.near, From::Start, self.how);
+        let taken = self.bufs.take(receive::BUFS_MIN, receive::BUFS_MAX, BUFS_TIME);
+        let came = match (began, taken) {
+            (Ok(mut part), Some(mut taken)) => {
+                let put = part.put(std::iter::once(&early.bytes[..])).map_err(Cut::File);
+                let mut line = Line::new(stream.as_fd(), control.as_fd(), || Heard::Deaf, &self.bound, control.stall());
+                let came = put.and_then(|()| match early.is_end {
+                    true => Ok(()),
+                    false => {
+                        receive::file(&mut line, tls.as_mut().map(|tls| &mut tls.keys), &mut taken.bufs, &mut part)
+                    }
+                });
+                Ok((part, came))
+            }
+            (Ok(part), None) => {
+                part.discard();
+                Err(io::Error::from(io::ErrorKind::OutOfMemory))
+            }
+            (Err(error), _) => Err(error),
+        };
+        drop(stream);
+        let (end, _) = self.replies(control, wants_digest)?;
+        let (part, came) = match came {
+            Ok(it) => it,
+            Err(error) => {
+                self.failed_here(&task, &error);
+                return Ok(());
+            }
+        };
+        match came {
+            Ok(()) if end.is_done() => {
+                let bytes = part.bytes();
+                match part.publish() {
+                    Ok(whole) => {
+                        control.proved = true;
+                        if let Some(seconds) = task.mtime_s {
+                            let _ = self.base.set_meta(&task.near, None, Some((seconds, 0)), false);
+                        }
+                        let mut tally = self.queue.tally();
+                        tally.files += 1;
+                        tally.bytes += bytes;
+                        tally.last = Some(whole);
+                    }
+                    Err(error) => self.queue.tally().fault(&task.near, kind_of(&error), error.to_string(), false),
+                }
+            }
+            Ok(()) => {
+                part.discard();
+                let (kind, said) = fault_of(&end);
+                self.queue.tally().fault(&task.near, kind, said, true);
+            }
+            Err(cut) => {
+                part.discard();
+                self.queue.tally().fault(&task.near, FaultKind::Other, cut_words(&cut), true);
+            }
+        }
+        self.queue.done(1);
+        Ok(())
+    }
+
+    /// All of a file came. It is named, unless the server's digest is another.
+    fn publish(&self, compared: Result<Option<bool>, io::Error>, ranged: Ranged, task: &FileTask) {
+        let resumed = ranged.resumed();
+        let fault = match compared {
+            Ok(Some(false)) => {
+                Some((FaultKind::Corrupt, "the server's digest is another than that of what came".to_owned()))
+            }
+            Ok(_) => None,
+            Err(ref error) => Some((kind_of(error), error.to_string())),
+        };
+        if let Some((kind, why)) = fault {
+            ranged.discard();
+            self.queue.tally().fault(&task.near, kind, why, kind == FaultKind::Corrupt);
+            self.queue.done(1);
+            return;
+        }
+        match ranged.publish(task.mtime_s) {
+            Ok(whole) => {
+                let mut tally = self.queue.tally();
+                tally.files += 1;
+                tally.bytes += whole.bytes - resumed;
+                tally.verified += u64::from(matches!(compared, Ok(Some(true))));
+                tally.last = Some(whole);
+                self.whole.fetch_add(whole.bytes, Ordering::Relaxed);
+            }
+            Err(error) => self.queue.tally().fault(&task.near, kind_of(&error), error.to_string(), false),
+        }
+        self.queue.done(1);
+    }
+
+    /// A range of a file.
+    fn piece(&self, control: &mut Control<'_>, piece: Piece) -> Result<(), Trouble> {
+        let ranged = piece.big.ranged.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(ranged) = ranged.filter(|_| !piece.big.is_bad.load(Ordering::SeqCst)) else {
+            return self.piece_done(control, &piece.big);
+        };
+        if piece.range.is_empty() {
+            drop(ranged);
+            return self.piece_done(control, &piece.big);
+        }
+        let mut stretch = ranged.stretch(piece.range.clone());
+        let fetched = self.fetch(control, &piece.big.task, &mut stretch);
+        let at = stretch.at() / CHUNK_BYTES * CHUNK_BYTES;
+        stretch.leave();
+        drop(ranged);
+        let bad = |kind, why: String, is_peers| {
+            if !piece.big.is_bad.swap(true, Ordering::SeqCst) {
+                self.queue.tally().fault(&piece.big.task.near, kind, why, is_peers);
+            }
+        };
+        let again = |why: String| {
+            if piece.tries + 1 >= TRIES_MAX {
+                bad(FaultKind::Other, why, true);
+                return false;
+            }
+            let next = Piece { big: Arc::clone(&piece.big), range: at..piece.range.end, tries: piece.tries + 1 };
+            self.queue.give_back(Task::Range(next));
+            true
+        };
+        match fetched {
+            Ok(Ok(Came::Whole)) => {}
+            Ok(Ok(Came::Torn(why))) => bad(FaultKind::Torn, why.to_owned(), true),
+            Ok(Ok(Came::Cut(Cut::File(error)))) => bad(kind_of(&error), error.to_string(), false),
+            Ok(Ok(Came::Cut(cut))) => {
+                if again(cut_words(&cut)) {
+                    return Ok(());
+                }
+            }
+            Ok(Err(reply)) if reply.is_for_now() && reply.code != 450 => {
+                if again(words(&reply)) {
+                    return Ok(());
+                }
+            }
+            Ok(Err(reply)) => {
+                let (kind, said) = fault_of(&reply);
+                bad(kind, said, true);
+            }
+            Err(error) => {
+                if !again("the connection was lost again and again".to_owned()) {
+                    self.queue.done(1);
+                }
+                return Err(error);
+            }
+        }
+        self.piece_done(control, &piece.big)
+    }
+
+    fn fetch(
+        &self,
+        control: &mut Control<'_>,
+        task: &FileTask,
+        stretch: &mut Stretch<'_>,
+    ) -> Result<Result<Came, Reply>, Trouble> {
+        let rest =
+            if stretch.at() > 0 { vec![command("REST", stretch.at().to_string().as_bytes())] } else { Vec::new() };
+        let stream = match control.transfer(&rest, &command("RETR", &task.far))? {
+            Ok(stream) => stream,
+            Err(reply) => return Ok(Err(reply)),
+        };
+        let is_last = stretch.is_last();
+        let came = self.receive(control, stream, stretch)?;
+        // Of a range that is not the last the server says that we closed the connection; of the last that it is whole.
+        let end = control.reply()?;
+        if matches!(came, Came::Whole) && is_last && !end.is_done() {
+            return Ok(Err(end));
+        }
+        Ok(Ok(came))
+    }
+
+    fn piece_done(&self, control: &mut Control<'_>, big: &Arc<Big>) -> Result<(), Trouble> {
+        if big.left.fetch_sub(1, Ordering::SeqCst) > 1 {
+            self.queue.done(1);
+            return Ok(());
+        }
+        let ranged = big.ranged.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(ranged) = ranged.and_then(Arc::into_inner) else {
+            self.queue.done(1);
+            return Ok(());
+        };
+        if big.is_bad.load(Ordering::SeqCst) {
+            ranged.leave();
+            self.queue.done(1);
+            return Ok(());
+        }
+        let digest = match control.digest_word().map(|word| control.ask(word, &big.task.far)).transpose() {
+            Ok(digest) => digest,
+            Err(error) => {
+                // All of it is here: the next connection asks again.
+                ranged.leave();
+                self.again(FileTask { tries: big.task.tries + 1, ..big.task.clone() }, "the connection was lost");
+                return Err(error);
+            }
+        };
+        let compared = digest.map_or(Ok(None), |reply| control.compare(&reply, ranged.file()));
+        self.publish(compared, ranged, &big.task);
+        Ok(())
+    }
+
+    /// A folder: made here, listed there.
+    fn folder(&self, control: &mut Control<'_>, folder: FolderTask) -> Result<(), Trouble> {
+        let listed = match control.list(&folder.far) {
+            Ok(listed) => listed,
+            Err(error) => {
+                self.queue.give_back(Task::Folder(folder));
+                return Err(error);
+            }
+        };
+        let listing = match listed {
+            Ok(listing) => listing,
+            Err(reply) => {
+                let (kind, said) = fault_of(&reply);
+                self.queue.tally().fault(&folder.near, kind, said, true);
+                self.queue.done(1);
+                return Ok(());
+            }
+        };
+        if !self.make(&folder) {
+            self.queue.done(1);
+            return Ok(());
+        }
+        let (mut tasks, mut found) = (Vec::new(), (0, 0));
+        for entry in listing.entries {
+            if is_ours(&entry.name) || entry.name.len() > NAME_BYTES_MAX {
+                continue;
+            }
+            let (far, near) = (joined(&folder.far, &entry.name), joined(&folder.near, &entry.name));
+            if let Some(seen) = &self.seen {
+                seen.lock().unwrap_or_else(PoisonError::into_inner).insert(near.clone());
+            }
+            match entry.kind {
+                Kind::Folder => tasks.push(Task::Folder(FolderTask { far, near, mtime_s: entry.modified_s })),
+                Kind::File | Kind::Link => {
+                    found = (found.0 + 1, found.1 + entry.bytes.unwrap_or(0));
+                    let is_link = entry.kind == Kind::Link;
+                    let bytes = entry.bytes.filter(|_| !is_link);
+                    let mode = entry.mode.filter(|_| !is_link);
+                    tasks.push(Task::File(FileTask {
+                        far,
+                        near,
+                        bytes,
+                        mtime_s: entry.modified_s,
+                        mode,
+                        is_link,
+                        tries: 0,
+                    }));
+                }
+                Kind::Other => self.queue.tally().fault(&near, FaultKind::Unsupported, "neither file nor folder", true),
+            }
+        }
+        let mut tally = self.queue.tally();
+        tally.found = (tally.found.0 + found.0, tally.found.1 + found.1);
+        for name in listing.refused {
+            let near = joined(&folder.near, b"(refused)");
+            let name = crate::report::show_path(&name);
+            tally.fault(
+                &near,
+                FaultKind::Unsupported,
+                format!("the server names an entry '{name}', which leads out of its folder"),
+                true,
+            );
+        }
+        if listing.unknown > 0 {
+            tally.note(&format!("{} lines of listings could not be understood, and were left out", listing.unknown));
+        }
+        drop(tally);
+        self.queue.add(tasks);
+        self.queue.done(1);
+        Ok(())
+    }
+
+    /// Makes a folder here.
+    fn make(&self, folder: &FolderTask) -> bool {
+        if self.dry_run {
+            self.queue.tally().folders += 1;
+            return true;
+        }
+        let made = if folder.near.is_empty() { Ok(()) } else { self.base.make_dir(&folder.near, 0o755) };
+        match made {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && self.base.open_dir(&folder.near).is_ok() => {}
+            Err(error) => {
+                self.queue.tally().fault(&folder.near, kind_of(&error), error.to_string(), false);
+                return false;
+            }
+            Ok(()) => self.queue.tally().folders += 1,
+        }
+        if let Some(seconds) = folder.mtime_s {
+            self.queue.tally().times.push((folder.near.clone(), seconds));
+        }
+        true
+    }
+}
+
+/// Permission bits, without those that lend a user's rights.
+fn mode_of(task: &FileTask) -> Option<u32> {
+    task.mode.map(|mode| mode & 0o777)
+}
+
+/// A name below a folder.
+#[must_use]
+pub fn joined(folder: &[u8], name: &[u8]) -> Vec<u8> {
+    let slash: &[u8] = if folder.is_empty() || folder.ends_with(b"/") { b"" } else { b"/" };
+    [folder, slash, name].concat()
+}
+
+/// What kind of fault the system's error is.
+#[must_use]
+pub fn kind_of(error: &io::Error) -> FaultKind {
+    match Exit::of_io(error) {
+        Exit::Full => FaultKind::Full,
+        Exit::Denied => FaultKind::Denied,
+        Exit::Io => FaultKind::Io,
+        Exit::Vanished => FaultKind::Vanished,
+        _ => FaultKind::Other,
+    }
+}
+
+/// Why a stream was cut, in words.
+#[must_use]
+pub fn cut_words(cut: &Cut) -> String {
+    match cut {
+        Cut::Stopped => "it was stopped".to_owned(),
+        Cut::Silent => "nothing moved for the time of --stall".to_owned(),
+        Cut::Network(error) => format!("the data connection failed: {error}"),
+        Cut::File(error) => error.to_string(),
+        Cut::Truncated => "the data connection ended without the word of TLS that it is whole".to_owned(),
+        Cut::Broken(broken) => format!("the data connection is no TLS any more ({broken:?})"),
+    }
+}

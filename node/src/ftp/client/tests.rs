@@ -1,0 +1,242 @@
+//! Servers that mean harm, over real sockets.
+//!
+//! For: the client's whole way from an address to a file.
+//! In and out: a server that answers as it was told; what is left in the destination.
+//! Invariants: nothing outside the destination, nothing partial under its name.
+//! Absent on purpose: good servers (`lab/e2e/31-ftp-client.sh`).
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use text::exit::{Exit, Failure};
+
+use crate::client::{Manner, Node};
+use crate::event::JobEvent;
+use crate::identity::Home;
+use crate::request::{FtpTerms, JobRequest};
+
+/// What a server does.
+#[derive(Debug, Clone, Default)]
+struct Evil {
+    /// Said of the file.
+    size: u64,
+    /// Sent of it.
+    content: Vec<u8>,
+    /// MLSD; none: the path is a file.
+    listing: Option<Vec<u8>>,
+    /// The listing and this again and again, so many times.
+    repeats: usize,
+    /// Instead of the reply to this word.
+    says: Vec<(&'static str, Vec<u8>)>,
+    /// EPSV is not known.
+    old: bool,
+}
+
+/// Serves clients until the process ends; gives the port.
+fn serve(evil: Evil) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let evil = Arc::new(evil);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let evil = Arc::clone(&evil);
+            std::thread::spawn(move || session(&evil, stream));
+        }
+    });
+    port
+}
+
+fn session(evil: &Evil, stream: TcpStream) -> Option<()> {
+    let mut out = stream.try_clone().ok()?;
+    let mut data: Option<TcpListener> = None;
+    out.write_all(b"220 here\r\n").ok()?;
+    for line in BufReader::new(stream).lines() {
+        let line = line.ok()?;
+        let (word, operand) = line.split_once(' ').unwrap_or((&line, ""));
+        if let Some((_, said)) = evil.says.iter().find(|it| it.0 == word) {
+            out.write_all(said).ok()?;
+            continue;
+        }
+        let said = match word {
+            "USER" => "230 in\r\n".to_owned(),
+            "FEAT" => "211-x\r\n MLST type*;\r\n SIZE\r\n MDTM\r\n REST STREAM\r\n211 x\r\n".to_owned(),
+            "PWD" => "257 \"/\"\r\n".to_owned(),
+            "SIZE" if evil.listing.is_none() || operand != "/d" => format!("213 {}\r\n", evil.size),
+            "MDTM" => "213 20260101000000\r\n".to_owned(),
+            "CWD" | "TYPE" => "250 ok\r\n".to_owned(),
+            "REST" => "350 ok\r\n".to_owned(),
+            "EPSV" if !evil.old => {
+                let listener = TcpListener::bind("127.0.0.1:0").ok()?;
+                let said = format!("229 x (|||{}|)\r\n", listener.local_addr().ok()?.port());
+                data = Some(listener);
+                said
+            }
+            "RETR" | "MLSD" => {
+                let Some(listener) = data.take() else {
+                    out.write_all(b"425 no data connection\r\n").ok()?;
+                    continue;
+                };
+                out.write_all(b"150 go\r\n").ok()?;
+                let (mut to, _) = listener.accept().ok()?;
+                let bytes = if word == "RETR" { &evil.content } else { evil.listing.as_ref()? };
+                for _ in 0..=if word == "RETR" { 0 } else { evil.repeats } {
+                    if to.write_all(bytes).is_err() {
+                        break;
+                    }
+                }
+                drop(to);
+                "226 done\r\n".to_owned()
+            }
+            _ => "500 what\r\n".to_owned(),
+        };
+        out.write_all(said.as_bytes()).ok()?;
+    }
+    Some(())
+}
+
+struct Place {
+    path: PathBuf,
+    node: Node,
+}
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let path = std::env::temp_dir().join(format!("longhaul-ftp-client-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(path.join("to")).unwrap();
+        let node = Node::open(&Home::at(&path.join("home")).unwrap()).unwrap();
+        Place { path, node }
+    }
+
+    fn get(&self, port: u16, what: &str, terms: FtpTerms) -> (Result<Exit, Failure>, Vec<String>) {
+        let request = JobRequest::copy([format!("ftp://127.0.0.1:{port}/{what}")], self.path.join("to").join("x"))
+            .ftp(terms)
+            .stall(std::time::Duration::from_secs(20))
+            .build();
+        let mut faults = Vec::new();
+        let mut watch = |event: JobEvent| {
+            if let JobEvent::Fault(fault) = event {
+                faults.push(format!("{:?}: {}", fault.fault.kind, fault.fault.step));
+            }
+        };
+        let done = self.node.run(&request, Manner::default(), &mut watch);
+        (done, faults)
+    }
+
+    fn clear(&self, evil: Evil, what: &str) -> (Result<Exit, Failure>, Vec<String>) {
+        self.get(serve(evil), what, FtpTerms { allow_clear: true, ..FtpTerms::default() })
+    }
+
+    /// All that stands in the destination.
+    fn there(&self) -> Vec<PathBuf> {
+        fn walk(path: &Path, out: &mut Vec<PathBuf>) {
+            for entry in std::fs::read_dir(path).unwrap().flatten() {
+                out.push(entry.path());
+                if entry.path().is_dir() {
+                    walk(&entry.path(), out);
+                }
+            }
+        }
+        let mut out = Vec::new();
+        walk(&self.path.join("to"), &mut out);
+        out
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+#[test]
+fn a_stream_that_ends_at_any_byte_leaves_no_file_and_one_that_is_whole_is_there() {
+    let place = Place::new("fin");
+    let content = b"0123456789".to_vec();
+    for len in 0..10 {
+        let (done, faults) = place.clear(Evil { size: 10, content: content[..len].to_vec(), ..Evil::default() }, "f");
+        assert_eq!(done.unwrap(), Exit::Torn, "{faults:?}");
+        assert!(place.there().is_empty(), "{len}: {:?}", place.there());
+    }
+    let longer = Evil { size: 9, content: content.clone(), ..Evil::default() };
+    assert_eq!(place.clear(longer, "f").0.unwrap(), Exit::Torn, "the length that was said is wrong");
+    assert!(place.there().is_empty());
+    let (done, faults) = place.clear(Evil { size: 10, content: content.clone(), ..Evil::default() }, "f");
+    assert_eq!(done.unwrap(), Exit::Whole, "{faults:?}");
+    assert_eq!(std::fs::read(place.path.join("to/x")).unwrap(), content);
+}
+
+#[test]
+fn names_that_lead_out_of_a_folder_are_refused_and_the_others_come() {
+    let place = Place::new("names");
+    let listing = b"type=file;size=3; ../evil\r\ntype=file;size=3; /tmp/longhaul-evil\r\ntype=dir; ..\r\ntype=file;size=3;modify=20260101000000; good\r\ntype=file;size=3; a/b\r\n";
+    let evil = Evil {
+        size: 3,
+        content: b"abc".to_vec(),
+        listing: Some(listing.to_vec()),
+        says: vec![("SIZE", b"550 no\r\n".to_vec())],
+        ..Evil::default()
+    };
+    let (done, faults) = place.clear(evil, "d");
+    assert_eq!(done.unwrap(), Exit::Partial, "{faults:?}");
+    assert_eq!(faults.len(), 4, "{faults:?}");
+    assert_eq!(place.there(), [place.path.join("to/x"), place.path.join("to/x/good")]);
+    assert!(!place.path.join("evil").exists() && !place.path.join("to/evil").exists());
+}
+
+#[test]
+fn endless_replies_and_endless_listings_end_at_their_bounds() {
+    let place = Place::new("endless");
+    let mut endless = b"211-x\r\n".to_vec();
+    while endless.len() < 3 << 20 {
+        endless.extend_from_slice(b" and more of it, and more of it, and more of it\r\n");
+    }
+    let (done, _) = place.clear(Evil { says: vec![("FEAT", endless)], ..Evil::default() }, "f");
+    assert_eq!(done.unwrap_err().exit, Exit::Breach);
+    let (done, _) = place.clear(Evil { says: vec![("FEAT", vec![b'2'; 20_000])], ..Evil::default() }, "f");
+    assert_eq!(done.unwrap_err().exit, Exit::Breach);
+    let line = b"unknown line of a listing that never ends and is not to be understood by anybody\r\n".repeat(1 << 12);
+    let evil =
+        Evil { listing: Some(line), repeats: 1 << 20, says: vec![("SIZE", b"550 no\r\n".to_vec())], ..Evil::default() };
+    let (done, _) = place.clear(evil, "d");
+    assert_eq!(done.unwrap_err().exit, Exit::Breach);
+    assert_eq!(place.there(), [place.path.join("to/x")], "an empty folder");
+}
+
+#[test]
+fn pasv_to_a_third_host_goes_to_the_server_itself() {
+    let place = Place::new("pasv");
+    let third = TcpListener::bind("127.0.0.9:0").unwrap();
+    let port = third.local_addr().unwrap().port();
+    let said = format!("227 x (127,0,0,9,{},{})\r\n", port >> 8, port & 255).into_bytes();
+    let evil = Evil { size: 3, content: b"abc".to_vec(), old: true, says: vec![("PASV", said)], ..Evil::default() };
+    let (done, _) = place.clear(evil, "f");
+    assert!(done.is_err() || done.unwrap() != Exit::Whole);
+    third.set_nonblocking(true).unwrap();
+    assert!(third.accept().is_err(), "nobody came to the third host");
+    assert!(place.there().is_empty());
+}
+
+#[test]
+fn without_tls_no_name_is_said_and_what_comes_before_the_handshake_ends_it() {
+    let place = Place::new("tls");
+    let port = serve(Evil::default());
+    let (done, _) = place.get(port, "f", FtpTerms::default());
+    let failure = done.unwrap_err();
+    assert_eq!(failure.exit, Exit::Negotiation, "{failure}");
+    assert!(failure.cause.contains("500 what") && failure.next_step.contains("--allow-clear"), "{failure}");
+    let injected = serve(Evil { says: vec![("AUTH", b"234 go\r\n230 you are in\r\n".to_vec())], ..Evil::default() });
+    let (done, _) = place.get(injected, "f", FtpTerms::default());
+    assert!(matches!(done.unwrap_err().exit, Exit::Breach | Exit::Negotiation));
+    let wrong = serve(Evil {
+        says: vec![("USER", b"331 and?\r\n".to_vec()), ("PASS", b"530 Login incorrect.\r\n".to_vec())],
+        ..Evil::default()
+    });
+    let (done, _) = place.get(wrong, "f", FtpTerms { allow_clear: true, ..FtpTerms::default() });
+    let failure = done.unwrap_err();
+    assert_eq!(failure.exit, Exit::Refused);
+    assert!(failure.cause.contains("530 Login incorrect."), "{failure}");
+    assert!(place.there().is_empty());
+}

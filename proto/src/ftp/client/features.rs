@@ -1,0 +1,159 @@
+//! What a server says that it can do.
+//!
+//! For: choosing commands.
+//! In and out: the reply to FEAT (RFC 2389) → `Features`.
+//! Invariants: nothing that was not said is believed, except what RFC 959 has.
+//! Absent on purpose: servers known by name.
+
+use super::reply::Reply;
+
+/// A digest that a server makes of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileDigest {
+    /// SHA-256, by HASH or XSHA256.
+    Sha256,
+    /// SHA-512.
+    Sha512,
+    /// SHA-1.
+    Sha1,
+    /// MD5.
+    Md5,
+    /// CRC-32 as zip has it.
+    Crc32,
+}
+
+/// Features of a server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a line of FEAT")]
+pub struct Features {
+    /// MLST and MLSD.
+    pub mlsd: bool,
+    /// REST STREAM.
+    pub rest: bool,
+    /// SIZE.
+    pub size: bool,
+    /// MDTM.
+    pub mdtm: bool,
+    /// MFMT.
+    pub mfmt: bool,
+    /// UTF8.
+    pub utf8: bool,
+    /// EPSV is a word of it; others know it without saying so.
+    pub epsv: bool,
+    /// HASH, with SHA-256 among its algorithms.
+    pub hash_sha256: bool,
+    /// XSHA256.
+    pub xsha256: bool,
+    /// XSHA512.
+    pub xsha512: bool,
+    /// XSHA1 or XSHA.
+    pub xsha1: Option<&'static str>,
+    /// XMD5.
+    pub xmd5: bool,
+    /// XCRC.
+    pub xcrc: bool,
+}
+
+impl Features {
+    /// Of the reply to FEAT; of a refusal none.
+    #[must_use]
+    pub fn of(reply: &Reply) -> Features {
+        let mut features = Features::default();
+        if reply.code != 211 {
+            return features;
+        }
+        for line in reply.text.split(|&byte| byte == b'\n') {
+            let line = line.trim_ascii();
+            let end = line.iter().position(|&byte| byte == b' ').unwrap_or(line.len());
+            let (word, rest) = line.split_at(end);
+            let says = |what: &[u8]| rest.windows(what.len()).any(|it| it.eq_ignore_ascii_case(what));
+            let is = |name: &[u8]| word.eq_ignore_ascii_case(name);
+            features.mlsd |= is(b"MLST") || is(b"MLSD");
+            features.rest |= is(b"REST") && says(b"STREAM");
+            features.size |= is(b"SIZE");
+            features.mdtm |= is(b"MDTM");
+            features.mfmt |= is(b"MFMT");
+            features.utf8 |= is(b"UTF8");
+            features.epsv |= is(b"EPSV");
+            features.hash_sha256 |= is(b"HASH") && says(b"SHA-256");
+            features.xsha256 |= is(b"XSHA256");
+            features.xsha512 |= is(b"XSHA512");
+            features.xmd5 |= is(b"XMD5");
+            features.xcrc |= is(b"XCRC");
+            if is(b"XSHA1") {
+                features.xsha1 = Some("XSHA1");
+            } else if is(b"XSHA") && features.xsha1.is_none() {
+                features.xsha1 = Some("XSHA");
+            }
+        }
+        features
+    }
+
+    /// The command that gives the best digest, and of which kind it is. HASH wants `OPTS HASH SHA-256` before.
+    #[must_use]
+    pub const fn digest(&self) -> Option<(&'static str, FileDigest)> {
+        if self.hash_sha256 {
+            Some(("HASH", FileDigest::Sha256))
+        } else if self.xsha256 {
+            Some(("XSHA256", FileDigest::Sha256))
+        } else if self.xsha512 {
+            Some(("XSHA512", FileDigest::Sha512))
+        } else if let Some(word) = self.xsha1 {
+            Some((word, FileDigest::Sha1))
+        } else if self.xmd5 {
+            Some(("XMD5", FileDigest::Md5))
+        } else if self.xcrc {
+            Some(("XCRC", FileDigest::Crc32))
+        } else {
+            None
+        }
+    }
+}
+
+impl FileDigest {
+    /// Hexadecimal digits of it.
+    #[must_use]
+    pub const fn digits(self) -> usize {
+        match self {
+            FileDigest::Sha256 => 64,
+            FileDigest::Sha512 => 128,
+            FileDigest::Sha1 => 40,
+            FileDigest::Md5 => 32,
+            FileDigest::Crc32 => 8,
+        }
+    }
+
+    /// The digest in a reply: `SHA-256 0-1 2c26… name`, `2C26…` alone, or with words around. CRC-32 may come without its leading zeros.
+    #[must_use]
+    pub fn find(self, text: &[u8]) -> Option<&[u8]> {
+        let words = || text.split(|byte| byte.is_ascii_whitespace()).filter(|it| !it.is_empty());
+        let is_hex = |word: &&[u8]| word.iter().all(u8::is_ascii_hexdigit);
+        let found = words().find(|word| word.len() == self.digits() && is_hex(word));
+        found.or_else(|| words().next().filter(|word| self == FileDigest::Crc32 && word.len() < 8 && is_hex(word)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_are_what_was_said() {
+        let text = b"Features:\n EPRT\n EPSV\n MDTM\n MLST type*;size*;\n REST STREAM\n SIZE\n UTF8\n HASH SHA-1;SHA-256*;MD5\n XCRC filename;start;end\nEnd";
+        let features = Features::of(&Reply { code: 211, text: text.to_vec() });
+        assert!(features.mlsd && features.rest && features.size && features.mdtm && features.utf8 && features.epsv);
+        assert!(!features.mfmt);
+        assert_eq!(features.digest(), Some(("HASH", FileDigest::Sha256)));
+        let none = Features::of(&Reply { code: 500, text: text.to_vec() });
+        assert_eq!((none, none.digest()), (Features::default(), None));
+    }
+
+    #[test]
+    fn a_digest_is_found_among_the_words_around_it() {
+        let md5 = b"d41d8cd98f00b204e9800998ecf8427e";
+        assert_eq!(FileDigest::Md5.find(b"MD5 0-1 d41d8cd98f00b204e9800998ecf8427e x"), Some(&md5[..]));
+        assert_eq!(FileDigest::Crc32.find(b"9A0364B9"), Some(&b"9A0364B9"[..]));
+        assert_eq!(FileDigest::Crc32.find(b" 364B9"), Some(&b"364B9"[..]));
+        assert_eq!(FileDigest::Md5.find(b"no digest"), None);
+    }
+}
