@@ -36,6 +36,8 @@ curl:curl:FTP, in clear and by TLS
 lftp:lftp:FTP of whole trees
 wget:wget:FTP by wget
 ncftpget:ncftp:FTP by ncftp
+vsftpd:vsftpd:FTP from and to a server of others
+openssl:openssl:that server's certificate
 xz:xz-utils:the binary compressed on its way over ssh
 chromium-headless-shell:chromium-headless-shell:how HTML pages look
 "
@@ -73,9 +75,11 @@ install() {
     done
     timeout 600 apt-get install -y -qq --no-install-recommends "${known[@]}"
     for package; do
-        if [ "$package" = openssh-server ] && command -v systemctl >/dev/null; then
-            for unit in ssh.service ssh.socket; do systemctl disable "$unit"; done
-        fi
+        command -v systemctl >/dev/null || break
+        case $package in
+        openssh-server) systemctl disable ssh.service ssh.socket ;;
+        vsftpd) systemctl disable vsftpd.service ;;
+        esac
     done
 }
 

@@ -490,7 +490,7 @@ pub struct VerifyArguments {
     #[arg(value_name = "RECEIPT")]
     pub receipt: PathBuf,
 
-    /// Folder or file that the receipt's paths are below: the destination of the copy; or all volumes of it: '/data/{0..15}'
+    /// Folder or file that the receipt's paths are below: the destination of the copy; or all volumes of it: '/data/{0..15}'; or ftp://[user@]host[:port]/path
     #[arg(value_name = "PATH", default_value = ".")]
     pub path: Vec<PathBuf>,
 
@@ -505,6 +505,10 @@ pub struct VerifyArguments {
     /// Take only a receipt that the owner of this key has signed: its fingerprint, lh:…, as `longhaul key show` prints it
     #[arg(long, value_name = "FINGERPRINT")]
     pub signer: Option<String>,
+
+    /// What servers of FTP are spoken to with
+    #[command(flatten)]
+    pub ftp: FtpArguments,
 }
 
 /// `longhaul generate` (for packagers).

@@ -37,7 +37,7 @@ round() {
     same_tree "$TREE" "$DST/$name" "$name: what came is the same"
     nothing_of_ours "$DST/$name" "$name: and nothing else stands here"
     is "$(stat -c %Y "$DST/$name/large")" "$(stat -c %Y "$TREE/large")" "$name: its time is kept"
-    is "$(grep -c 'far s' "$LAB/$name-get")" 1 "$name: the report says whether the far side was read"
+    is "$(grep -c 'far side unread:\|far side was read' "$LAB/$name-get")" 1 "$name: the report says whether the far side was read"
     "$LONGHAUL" cp "$@" --json "$at/up" "$DST/$name" >"$LAB/$name-again" 2>&1
     is "$(grep '"event":"done"' "$LAB/$name-again" | grep -o '"files":[0-9]*')" '"files":0' "$name: a second run moves nothing"
     # Killed in the middle: no file under its name, and the next run brings what is missing.
@@ -63,7 +63,7 @@ round() {
 }
 
 if command -v vsftpd >/dev/null && command -v openssl >/dev/null && [ "$(id -u)" = 0 ]; then
-    ROOT=$DST/vsftpd
+    ROOT=$DST/root-vsftpd
     mkdir -p "$ROOT/up" "$LAB/vsftpd-empty"
     chmod 755 "$ROOT"
     chmod 777 "$ROOT/up"
@@ -120,7 +120,7 @@ else
 fi
 
 # Our own server.
-ROOT=$DST/own
+ROOT=$DST/root-own
 mkdir -p "$ROOT/up"
 LONGHAUL_HOME=$LAB/ftp-home "$LONGHAUL" ftp serve --listen 127.0.0.1:2193 --root "$ROOT" --user ada >"$LAB/own.out" 2>"$LAB/own.err" &
 DOOR=$!
@@ -129,6 +129,26 @@ sed -n 's/^password of ada, said once: //p' "$LAB/own.out" >"$LAB/own.password"
 chmod 600 "$LAB/own.password"
 FINGERPRINT=$(sed -n 's/^certificate SHA-256 \([0-9A-F:]*\).*/\1/p' "$LAB/own.out")
 round own ftp://ada@127.0.0.1:2193 "$ROOT" --ftp-fingerprint "$FINGERPRINT" --password-file "$LAB/own.password"
+# What a receipt says, read from the server: a copy to this host, whose folder the server shows.
+mkdir "$LAB/v"
+cp -a "$TREE/." "$LAB/v/"
+ln -s large "$LAB/v/link"
+LONGHAUL_HOME=$LAB/ftp-home "$LONGHAUL" cp --receipt "$LAB/receipt" "$LAB/v/." "$ROOT/checked/" >/dev/null 2>&1
+verify() { "$LONGHAUL" verify --ftp-fingerprint "$FINGERPRINT" --password-file "$LAB/own.password" "$LAB/receipt" "$@" >"$LAB/verified" 2>&1; }
+verify ftp://ada@127.0.0.1:2193/checked
+is $? 0 "verify reads a tree from the server"
+is "$(grep -c 'all as the receipt says' "$LAB/verified")" 1 "and says that it is as the receipt says"
+is "$(grep -c 'cannot be seen through FTP: 1 ' "$LAB/verified")" 1 "and how many links were not seen"
+verify ftp://ada@127.0.0.1:2193/checked/large
+is $? 0 "one file of it too"
+printf Z | dd of="$ROOT/checked/a folder/one" bs=1 seek=1234567 conv=notrunc 2>/dev/null
+rm "$ROOT/checked/empty"
+printf more >>"$ROOT/checked/large"
+verify ftp://ada@127.0.0.1:2193/checked
+is $? 40 "what is damaged, gone or longer is found"
+is "$(grep -c 'a folder/one: DIFFERS: same length' "$LAB/verified")" 1 "a byte that turned"
+is "$(grep -c 'empty: MISSING' "$LAB/verified")" 1 "a file that is gone"
+is "$(grep -c 'large: DIFFERS: it is 100000004 B long' "$LAB/verified")" 1 "a file that is longer"
 printf wrong >"$LAB/wrong.password"
 chmod 600 "$LAB/wrong.password"
 "$LONGHAUL" cp --password-file "$LAB/wrong.password" ftp://ada@127.0.0.1:2193/up/empty "$DST/x" >"$LAB/wrong" 2>&1

@@ -213,7 +213,10 @@ fn outcome(done: &Done) -> String {
     if done.faults_count > 0 {
         parts.push(format!("{} FAILED", entries(done.faults_count)));
     }
-    let how = match (done.bare, done.faults_count > 0) {
+    // A server of FTP that told the digest of what it has was compared with, whatever way the bytes went.
+    let is_unvouched = done.bare && !done.transport.starts_with("ftp");
+    let how = match (is_unvouched, done.faults_count > 0) {
+        _ if done.far_unread => "whole by their lengths and the server's word, far side unread".to_owned(),
         // Nobody read what was sent: the digest is of what arrived.
         (true, _) => format!("arrived whole by TCP's word ({digest} of what arrived, source unread)"),
         (false, true) if unread + equal == 0 => format!("all others whole and verified ({digest})"),
@@ -282,6 +285,7 @@ fn rates(text: &mut String, done: &Done) {
         nic.show(text);
     }
     let sealed = match &done.cipher {
+        Some(_) if done.bare && done.transport.starts_with("ftp") => "all of it in clear".to_owned(),
         Some(_) if done.bare => "payload in clear, not authenticated; digests are of what arrived".to_owned(),
         Some(_) if done.integrity_only => "payload in clear, authenticated".to_owned(),
         Some(cipher) => format!("sealed with {}", clean(cipher)),

@@ -142,6 +142,7 @@ fn report() -> EndReport {
         cipher: Some("AES-128-GCM".to_owned()),
         integrity_only: false,
         bare: false,
+        far_unread: false,
         durability: Durability::Published,
         faults: Faults::default(),
         choices: vec![Choice { what: "streams", value: "2".to_owned(), reason: "one per core".to_owned() }],
@@ -398,6 +399,12 @@ fn only_what_was_read_is_called_verified() {
     );
     let bare = EndReport { bare: true, ..report() };
     assert!(!line(&bare).contains("verified"), "{}", line(&bare));
+    for bare in [false, true] {
+        let unread = EndReport { bare, far_unread: true, transport: "ftps".to_owned(), ..report() };
+        assert!(!line(&unread).contains("verified") && line(&unread).contains("far side unread"), "{}", line(&unread));
+    }
+    let compared = EndReport { bare: true, transport: "ftp".to_owned(), ..report() };
+    assert!(line(&compared).contains("whole and verified"), "{}", line(&compared));
     let text = end::text(&json::Done::of(&EndReport { equal_files: 5, equal_bytes: 7, ..kept.clone() }));
     assert!(text.contains("  kept        11 995 files, 1.07 GB: size and time are the same, not read\n"), "{text}");
     assert!(text.contains("  kept        5 files, 7 B: read and equal\n"), "{text}");

@@ -15,6 +15,9 @@ use serde::Serialize;
 use crate::args::VerifyArguments;
 use crate::report::json::hex;
 use crate::report::{Mode, Progress, Screen, clean, show_path};
+use node::ftp::client::address::FtpAddress;
+use node::ftp::client::check::Far;
+use node::ftp::client::trust;
 use node::identity::Home;
 use node::report::history;
 use node::verify::Place;
@@ -25,6 +28,11 @@ use text::units::{show_bytes, show_bytes_per_second, show_count, show_seconds};
 
 /// How often progress is looked at; the screen decides when to show it.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Connections to a server of FTP, when nobody says otherwise.
+const STREAMS: u16 = 4;
+/// A server that says nothing for so long is gone: what `cp --stall` is by default.
+const STALL: Duration = Duration::from_secs(30);
 
 /// Missing entries that are named as text: of a wrong folder all are missing, and nobody reads them. `--json` names all.
 const MISSING_SHOWN: u64 = 20;
@@ -44,6 +52,11 @@ fn run_on(arguments: &VerifyArguments, screen: &mut Screen) -> Result<Exit, Fail
     let kept = Home::find().ok().map(|home| home.path("receipts"));
     let mut paper = Paper::open(&arguments.receipt, kept.as_deref())?;
     paper.demand_signer(arguments.signer.as_deref())?;
+    if let [path] = &arguments.path[..]
+        && let Some(address) = FtpAddress::of(path.as_os_str())?
+    {
+        return at_server(arguments, &address, &mut paper, screen);
+    }
     let place = match &arguments.path[..] {
         [path] if !is_set(path) => Place::find(path, &mut paper)?,
         paths => {
@@ -52,10 +65,21 @@ fn run_on(arguments: &VerifyArguments, screen: &mut Screen) -> Result<Exit, Fail
         }
     };
     let workers = usize::from(arguments.workers.unwrap_or_else(cores));
-    let (files, bytes) = place.totals(&paper);
     let (tally, seen) = (Tally::default(), &mut Seen::default());
+    let tick = ticker(arguments, place.totals(&paper), (&tally, seen, begun), screen);
+    files::check(&mut paper, &place, workers, &tally, LOOK_EVERY, tick)?;
+    Ok(conclude(arguments, &paper, (&tally, seen, begun), screen))
+}
+
+/// What is told of the findings, and of how far it is.
+fn ticker<'a>(
+    arguments: &'a VerifyArguments,
+    (files, bytes): (u64, u64),
+    (tally, seen, begun): (&'a Tally, &'a mut Seen, Instant),
+    screen: &'a mut Screen,
+) -> impl FnMut(Option<(Vec<u8>, Found)>) + 'a {
     let mut rate = Rate::new();
-    let tick = |found: Option<(Vec<u8>, Found)>| {
+    move |found: Option<(Vec<u8>, Found)>| {
         if let Some((path, found)) = found {
             seen.add(&found);
             let is_shown = !matches!(found, Found::Missing) || seen.missing <= MISSING_SHOWN;
@@ -75,12 +99,43 @@ fn run_on(arguments: &VerifyArguments, screen: &mut Screen) -> Result<Exit, Fail
             elapsed: begun.elapsed(),
             ..Progress::default()
         });
-    };
-    files::check(&mut paper, &place, workers, &tally, LOOK_EVERY, tick)?;
+    }
+}
+
+fn conclude(
+    arguments: &VerifyArguments,
+    paper: &Paper,
+    (tally, seen, begun): (&Tally, &Seen, Instant),
+    screen: &mut Screen,
+) -> Exit {
     let exit = seen.exit();
-    let done = DoneRecord::of(arguments, &paper, &tally, seen, begun.elapsed(), exit);
+    let done = DoneRecord::of(arguments, paper, tally, seen, begun.elapsed(), exit);
     screen.conclude(&done, &done.text());
-    Ok(exit)
+    exit
+}
+
+/// What stands at a server of FTP, read from there.
+fn at_server(
+    arguments: &VerifyArguments,
+    address: &FtpAddress,
+    paper: &mut Paper,
+    screen: &mut Screen,
+) -> Result<Exit, Failure> {
+    let begun = Instant::now();
+    let kept = Home::find().ok().map(|home| home.path(trust::FILE));
+    let far = Far::new(kept, (address, &arguments.ftp.terms(), STALL), &mut |text| screen.note(text))?;
+    let (tally, seen) = (Tally::default(), &mut Seen::default());
+    let totals = (paper.sealed().files, paper.sealed().bytes);
+    let streams = usize::from(arguments.workers.unwrap_or(STREAMS));
+    let tick = ticker(arguments, totals, (&tally, seen, begun), screen);
+    let unseen = far.check(paper, streams, &tally, LOOK_EVERY, tick)?;
+    if unseen > 0 {
+        let count = show_count(unseen);
+        screen.note(&format!(
+            "links, devices and second names cannot be seen through FTP: {count} of the receipt's entries"
+        ));
+    }
+    Ok(conclude(arguments, paper, (&tally, seen, begun), screen))
 }
 
 /// Does this name several folders?

@@ -96,7 +96,14 @@ impl Tree {
     }
 
     fn verify_at(&self, path: PathBuf, signer: Option<String>, json: bool) -> Result<(Exit, String), Failure> {
-        let arguments = VerifyArguments { receipt: self.receipt(), path: vec![path], json, workers: Some(3), signer };
+        let arguments = VerifyArguments {
+            receipt: self.receipt(),
+            path: vec![path],
+            json,
+            workers: Some(3),
+            signer,
+            ftp: Default::default(),
+        };
         let page = Page::default();
         let mode = if json { Mode::Json } else { Mode::Lines };
         let mut screen = Screen::onto(mode, Box::new(page.clone()), Box::new(std::io::sink()));

@@ -428,9 +428,8 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Resu
     let verdict = limiter(sender, receiver, &beside(facts, &outcome, sends, bytes));
     let (tcp, transport) = (facts.direction.is_some(), transport(facts.direction.is_some(), &outcome));
     let rail_bytes = sender.rail_bytes.max(tally.rail_bytes);
-    let (wire_bps, nics) = network(facts, &outcome, rail_bytes, sends, seconds);
-    let (mut faults, own, theirs) = (Faults::default(), outcome.record.unnamed, outcome.record.unnamed_there);
-    outcome.record.faults.into_iter().for_each(|it| faults.add(path_fault(it, !tcp)));
+    let network = network(facts, &outcome, rail_bytes, sends, seconds);
+    let (own, theirs) = (outcome.record.unnamed, outcome.record.unnamed_there);
     let report = EndReport {
         job: facts.job,
         direction: facts.direction,
@@ -457,8 +456,8 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Resu
         extras: gone,
         seconds,
         goodput_bps: (bytes + earlier.bytes) as f64 * 8.0 / seconds,
-        wire_bps,
-        nics,
+        wire_bps: network.0,
+        nics: network.1,
         cpu_seconds_local: outcome.own.cpu_ns as f64 / 1e9,
         cpu_seconds_remote: tcp.then_some(peers.cpu_ns as f64 / 1e9),
         peak_memory_bytes_local: outcome.own.peak_memory_bytes,
@@ -478,11 +477,18 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Resu
         cipher: tcp.then(|| cipher_name(facts.plan)),
         integrity_only: plan.integrity_only && tcp && !plan.bare,
         bare: plan.bare,
+        far_unread: false,
         durability: facts.durability,
-        faults,
+        faults: faults_of(outcome.record.faults, !tcp),
         choices: facts.choices.iter().cloned().chain(outcome.storage).collect(),
     };
     Ok(end_traced(facts, report, events))
+}
+
+fn faults_of(all: impl IntoIterator<Item = FailedEntry>, is_local: bool) -> Faults {
+    let mut faults = Faults::default();
+    all.into_iter().for_each(|it| faults.add(path_fault(it, is_local)));
+    faults
 }
 
 /// The job's end, and before it the trace, which has the limiter where the report has it.

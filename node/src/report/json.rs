@@ -465,6 +465,9 @@ pub struct Done {
     pub integrity_only: bool,
     /// The sender did not read what it sent: digests are of what arrived.
     pub bare: bool,
+    /// A server of FTP told no digest of what it has: lengths were compared.
+    #[serde(default)]
+    pub far_unread: bool,
     /// Durability level that all moved files reached: `received` … `published`.
     #[serde(default)]
     pub durability: String,
@@ -554,6 +557,7 @@ impl Done {
             cipher: report.cipher.clone(),
             integrity_only: report.integrity_only,
             bare: report.bare,
+            far_unread: report.far_unread,
             durability: report.durability.name().to_owned(),
             former_durability: report.durability.name().to_owned(),
             faults_count: report.faults.count(),

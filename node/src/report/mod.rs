@@ -306,6 +306,8 @@ pub struct EndReport {
     pub integrity_only: bool,
     /// Payload that nothing vouched for: digests are of what arrived.
     pub bare: bool,
+    /// The other end is a server of FTP that told no digest of what it has.
+    pub far_unread: bool,
     /// The durability level that all moved files reached.
     pub durability: Durability,
     /// Entries that failed.

@@ -123,6 +123,26 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// A file was looked at.
+    pub(crate) fn file(&self) {
+        self.files.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// So many bytes were read.
+    pub(crate) fn read(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A folder or a link was looked at.
+    pub(crate) fn other(&self) {
+        self.others.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Of a file the size was compared alone.
+    pub(crate) fn undigested(&self) {
+        self.without_digest.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Files looked at, and bytes read.
     pub fn so_far(&self) -> (u64, u64) {
         (self.files.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
@@ -453,13 +473,13 @@ fn expect_kind(facts: &Stat, expected: Kind) -> Result<(), Found> {
     clippy::large_enum_variant,
     reason = "one per worker at a time, on its stack; a box would cost a call per file"
 )]
-enum Hash {
+pub(crate) enum Hash {
     Blake3(Box<blake3::Hasher>),
     Crc64(crc_fast::Digest),
 }
 
 impl Hash {
-    fn new(kind: DigestKind, offset: u64) -> Self {
+    pub(crate) fn new(kind: DigestKind, offset: u64) -> Self {
         match kind {
             DigestKind::Blake3 => {
                 let mut hasher = Box::new(blake3::Hasher::new());
@@ -472,7 +492,7 @@ impl Hash {
         }
     }
 
-    fn update(&mut self, bytes: &[u8]) {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
         match self {
             Self::Blake3(hasher) => drop(hasher.update(bytes)),
             Self::Crc64(crc) => crc.update(bytes),
@@ -480,7 +500,7 @@ impl Hash {
     }
 
     /// All of a file.
-    fn finish_whole(self) -> Digest {
+    pub(crate) fn finish_whole(self) -> Digest {
         match self {
             Self::Blake3(hasher) => *hasher.finalize().as_bytes(),
             Self::Crc64(crc) => crc_digest(crc.finalize()),

@@ -111,6 +111,13 @@ impl Place {
 /// A tree that was copied under a new name stands in the receipt with that name in front, and users name the tree itself. So:
 /// if all entries are below one folder `top`, and there is no `top` in the folder they named, that folder is `top`.
 fn strip_of(folder: &Dir, paper: &mut Paper) -> Result<usize, Failure> {
+    let Some(top) = top_of(paper)? else { return Ok(0) };
+    let is_missing = folder.stat(&top).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+    Ok(if is_missing { top.len() + 1 } else { 0 })
+}
+
+/// The one folder that all entries are below, if there is one.
+pub(crate) fn top_of(paper: &mut Paper) -> Result<Option<Vec<u8>>, Failure> {
     let mut top: Option<Vec<u8>> = None;
     let mut is_one_tree = true;
     paper.entries(|line| {
@@ -122,9 +129,7 @@ fn strip_of(folder: &Dir, paper: &mut Paper) -> Result<usize, Failure> {
         is_one_tree &= !path.is_empty() && *top == first && (!is_top_itself || is_folder);
         is_one_tree
     })?;
-    let Some(top) = top.filter(|_| is_one_tree) else { return Ok(0) };
-    let is_missing = folder.stat(&top).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
-    Ok(if is_missing { top.len() + 1 } else { 0 })
+    Ok(top.filter(|_| is_one_tree))
 }
 
 /// Is `entry` the last components of `full`?

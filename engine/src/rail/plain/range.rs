@@ -27,6 +27,32 @@ pub enum Left {
     Over,
 }
 
+/// Receives a stream of which nothing is kept, to its end. `take` has its bytes in order, and says whether it wants more.
+///
+/// # Errors
+/// Why it ended before.
+pub fn each<H: FnMut() -> Heard, N: FnMut(Direction) -> Option<Key>>(
+    line: &mut Line<'_, H>,
+    mut keys: Option<&mut Keys<N>>,
+    early: &[u8],
+    buf: &mut Buf,
+    mut take: impl FnMut(&[u8]) -> bool,
+) -> Result<(), Cut> {
+    let mut rest = keys.as_ref().map_or_else(Vec::new, |keys| keys.early.clone());
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    let mut wants_more = take(early);
+    while wants_more {
+        runs.clear();
+        let came = match &mut keys {
+            None => fill_clear(line, buf.payload_mut(), &mut runs),
+            Some(keys) => fill_opened(line, keys, &mut rest, buf.payload_mut(), &mut runs),
+        };
+        let payload = buf.payload();
+        wants_more = runs.iter().all(|run| take(&payload[run.clone()])) && came? == More::Yes;
+    }
+    Ok(())
+}
+
 /// Receives a stretch. `early`: bytes that came behind the handshake, opened already.
 ///
 /// # Errors

@@ -26,8 +26,8 @@ use crate::tree::beside;
 
 /// A file of nobody's making before: what the umask of most systems leaves of 0666 (`umask(2)`: 022).
 const MODE_NEW: u32 = 0o644;
-/// Chunks that a stretch tells the journal of at once: 16 MiB are what a kill costs.
-const NOTED_AT_ONCE: usize = 16;
+/// Chunks that a stretch tells the journal of at once: 4 MiB of each connection are what a kill costs, and one write of some 200 bytes for them costs nothing beside.
+const NOTED_AT_ONCE: usize = 4;
 /// Files up to this have no journal: they come again sooner than it is read back.
 const JOURNAL_BYTES_MIN: u64 = 8 << 20;
 const CHUNK: u64 = CHUNK_BYTES as u64;
@@ -348,7 +348,7 @@ impl Stretch<'_> {
         self.end == self.of.source.bytes
     }
 
-    /// Where it is.
+    /// Offset in the file of the next byte that it takes.
     #[must_use]
     pub fn at(&self) -> u64 {
         self.at

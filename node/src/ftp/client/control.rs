@@ -51,7 +51,7 @@ impl From<io::Error> for Trouble {
 /// What every connection to a server is made with.
 #[derive(Debug)]
 pub struct Server {
-    /// Where.
+    /// Host, port and path, as the user named them.
     pub address: FtpAddress,
     /// As whom.
     pub login: Login,
@@ -426,6 +426,13 @@ impl<'a> Control<'a> {
             .map_err(|error| Trouble::Lost(format!("no TLS on the data connection: {error}")))?;
         stream.set_nonblocking(true)?;
         Ok(Some(tls))
+    }
+
+    /// What seals this session, in the words of the registry of TLS. `None`: nothing does.
+    #[must_use]
+    pub fn cipher(&self) -> Option<String> {
+        let suite = self.tls.as_ref()?.negotiated_cipher_suite();
+        Some(suite.map_or_else(|| "TLS".to_owned(), |it| format!("{:?}", it.suite())))
     }
 
     /// For so long nothing may happen.

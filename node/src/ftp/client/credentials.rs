@@ -22,9 +22,9 @@ const ANONYMOUS: (&[u8], &[u8]) = (b"anonymous", b"longhaul@");
 /// A login.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
-    /// The name.
+    /// What USER says.
     pub user: Vec<u8>,
-    /// The password.
+    /// What PASS says.
     pub password: Vec<u8>,
 }
 

@@ -31,8 +31,8 @@ use sys::fs::Dir;
 use text::exit::Exit;
 
 use super::control::{Control, Passive, Trouble, command, words};
-use super::far::{fault_of, time_of};
 use super::queue::{FileTask, FolderTask, Queue, Task};
+use super::remote::{fault_of, time_of};
 
 /// A file of so many bytes comes in ranges over several connections: below, opening them costs more than they bring.
 const RANGES_BYTES_MIN: u64 = 32 << 20;

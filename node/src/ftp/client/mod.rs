@@ -1,6 +1,6 @@
 //! Copies from and to servers of FTP.
 //!
-//! For: `ftp://` and `ftps://` as an end of `cp` and `sync`.
+//! For: `ftp://` and `ftps://` as an end of `cp` and `sync`, and what `verify` looks at.
 //! In and out: a `JobRequest` with such an end; `JobEvent`s on the way, an exit code out.
 //! Invariants: the other end of such a copy is this host; the bytes move by the engine (`rail::plain`, `tree::sink`), and have their name when all of them
 //! came; what the server does not say is not claimed: the report says whether the far side was read.
@@ -13,14 +13,16 @@ pub mod credentials; // as whom
 pub mod trust; // whose certificate is believed
 pub mod tls; // terms of TLS, handshakes of data connections
 pub mod control; // a session
-pub mod far; // what is there
+pub mod remote; // what is there
 pub mod queue; // what is to be done
 pub mod get; // from there
 pub mod put; // and to there
 pub mod near; // folders of this host
+pub mod check; // what a receipt says, against what is there
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -45,7 +47,7 @@ use crate::client::{Manner, Node};
 use crate::event::{Events, Watch};
 use crate::report::history::{EndedJob, JobRecord};
 use crate::report::{EndReport, Progress};
-use crate::request::JobRequest;
+use crate::request::{FtpTerms, JobRequest};
 
 /// Connections of a copy, when nobody says otherwise.
 const STREAMS: usize = 4;
@@ -60,7 +62,8 @@ const AGAIN_MAX: u32 = 6;
 /// # Errors
 /// What ended it.
 pub fn run(node: &Node, request: &JobRequest, manner: &Manner, watch: &mut dyn Watch) -> Result<Exit, Failure> {
-    check(request)?;
+    // Where no home can be written to, the command line has named one in a folder that goes with it.
+    check(request, request.receipt.is_some() && !manner.without_receipt)?;
     let far = |all: &[std::ffi::OsString]| all.iter().map(|it| FtpAddress::of(it)).collect::<Result<Vec<_>, _>>();
     let (sources, destinations) = (far(&request.sources)?, far(&request.destinations)?);
     let [destination] = &destinations[..] else {
@@ -113,7 +116,7 @@ fn ended(request: &JobRequest, manner: &Manner, is_get: bool) -> EndedJob {
 }
 
 /// What a server of FTP has no word for.
-fn check(request: &JobRequest) -> Result<(), Failure> {
+fn check(request: &JobRequest, has_receipt: bool) -> Result<(), Failure> {
     let refused = [
         (
             request.stripe.is_some() || request.joined,
@@ -125,7 +128,7 @@ fn check(request: &JobRequest) -> Result<(), Failure> {
         ),
         (!request.paths.is_empty(), "--path is for copies between two Longhauls"),
         (request.trace.is_some(), "no congestion control of ours is at work: --trace"),
-        (request.receipt.is_some_and_named(), "nobody signs at the other end: --receipt"),
+        (has_receipt, "nobody signs at the other end: --receipt"),
     ];
     match refused.iter().find(|(is, _)| *is) {
         Some((_, cause)) => {
@@ -135,38 +138,32 @@ fn check(request: &JobRequest) -> Result<(), Failure> {
     }
 }
 
-/// A receipt that the user has named; one in a spool of the command line's is not.
-trait Named {
-    fn is_some_and_named(&self) -> bool;
-}
-
-impl Named for Option<std::path::PathBuf> {
-    fn is_some_and_named(&self) -> bool {
-        self.as_ref().is_some_and(|it| !it.starts_with(std::env::temp_dir()))
-    }
-}
-
 /// The server as every connection meets it.
-fn server(node: &Node, request: &JobRequest, address: &FtpAddress, events: &mut Events<'_>) -> Result<Server, Failure> {
-    let terms = request.ftp.clone();
+fn server(
+    kept: Option<&Path>,
+    (address, terms, stall): (&FtpAddress, &FtpTerms, Duration),
+    note: &mut dyn FnMut(&str),
+) -> Result<Server, Failure> {
+    let terms = terms.clone();
     if address.password.is_some() {
-        events.note("a password in an address is seen by all who see this host's processes: --password-file or ~/.netrc keeps it");
+        note(
+            "a password in an address is seen by all who see this host's processes: --password-file or ~/.netrc keeps it",
+        );
     }
     let login = Login::of(address, &terms)?;
-    let file = node.home().path(trust::FILE);
     let pinned = match &terms.fingerprint {
-        None => trust::kept(&file, &address.host_port()),
+        None => kept.and_then(|file| trust::kept(file, &address.host_port())),
         Some(text) => {
             let bad = "it is no SHA-256: 64 hexadecimal digits, with or without colons";
             Some(trust::parse(text).ok_or_else(|| Exit::Usage.fail("read --ftp-fingerprint", bad))?)
         }
     };
     if terms.allow_clear && !address.is_implicit {
-        events.note("FTP without TLS: name, password and files go in clear, and nothing vouches for the server");
+        note("FTP without TLS: name, password and files go in clear, and nothing vouches for the server");
     }
     let provider = Arc::new(aws_lc_rs::default_provider());
     let verifier = Arc::new(Verifier::new(pinned, Arc::clone(&provider)));
-    Ok(Server { address: address.clone(), login, terms, verifier, provider, stall: request.stall })
+    Ok(Server { address: address.clone(), login, terms, verifier, provider, stall })
 }
 
 /// What ended a session ends the copy, where it was the first one.
@@ -189,15 +186,16 @@ fn copy(
     events: &mut Events<'_>,
 ) -> Result<Exit, Failure> {
     let began = Instant::now();
-    let server = server(node, request, address, events)?;
+    let kept = node.home().path(trust::FILE);
+    let server = server(Some(&kept), (address, &request.ftp, request.stall), &mut |text| events.note(text))?;
     let mut first = Control::open(&server).map_err(|trouble| first_failure(&server, trouble))?;
     if let Some(pinned) = request.ftp.fingerprint.as_deref().and_then(trust::parse)
-        && let Err(error) = trust::keep(&node.home().path(trust::FILE), &address.host_port(), &pinned)
+        && let Err(error) = trust::keep(&kept, &address.host_port(), &pinned)
     {
         events.detail(&format!("the fingerprint is not kept: {error}"));
     }
     let streams = request.streams.map_or(STREAMS, usize::from);
-    let can_verify = first.digest_word();
+    let (can_verify, cipher) = (first.digest_word(), first.cipher());
     let failed = |error: std::io::Error| Exit::of_io(&error).fail("prepare the copy", error);
     let bufs = Bufs::new(request.memory_bytes.min(64 << 20)).map_err(failed)?;
     let bound = Bound::new(request.rate_bps.unwrap_or(0).div_ceil(8), None);
@@ -242,9 +240,7 @@ fn copy(
     if request.dry_run {
         return Ok(events.end_dry(dry(done)));
     }
-    let transport =
-        if address.cover(request.ftp.allow_clear) == proto::ftp::client::login::Cover::Clear { "ftp" } else { "ftps" };
-    Ok(events.end(report(request, done, (transport, is_get), began.elapsed())))
+    Ok(events.end(report(request, done, (cipher, is_get), began.elapsed())))
 }
 
 /// Was the far side read?
@@ -411,7 +407,7 @@ fn dry(done: Tally) -> crate::report::DryRun {
     }
 }
 
-fn report(request: &JobRequest, done: Tally, (transport, is_get): (&str, bool), took: Duration) -> EndReport {
+fn report(request: &JobRequest, done: Tally, (cipher, is_get): (Option<String>, bool), took: Duration) -> EndReport {
     let seconds = took.as_secs_f64();
     let limiter = Verdict { end: End::Receiver, what: None, share_percent: 0, ceiling_bps: 0, sentence: String::new() };
     let mut job = [0; 16];
@@ -447,7 +443,7 @@ fn report(request: &JobRequest, done: Tally, (transport, is_get): (&str, bool), 
         cpu_seconds_remote: None,
         peak_memory_bytes_local: sys::clock::peak_memory_bytes(),
         peak_memory_bytes_remote: None,
-        transport: transport.to_owned(),
+        transport: if cipher.is_some() { "ftps" } else { "ftp" }.to_owned(),
         rails: Vec::new(),
         resent_bytes: 0,
         path: None,
@@ -459,10 +455,10 @@ fn report(request: &JobRequest, done: Tally, (transport, is_get): (&str, bool), 
         receipt_missing: None,
         destination: request.destinations.first().map(|it| it.to_string_lossy().into_owned()).unwrap_or_default(),
         digest: request.digest,
-        cipher: None,
+        cipher: Some(cipher.clone().unwrap_or_default()),
         integrity_only: false,
-        // What the far side did not vouch for is told as what it is: bytes that arrived.
-        bare: done.verified < done.files,
+        bare: cipher.is_none(),
+        far_unread: done.verified < done.files,
         durability: request.durability,
         faults: done.faults,
         choices: Vec::new(),

@@ -36,7 +36,7 @@ pub fn absolute(home: &[u8], path: &[u8]) -> Vec<u8> {
 }
 
 /// A path without the `/` or `/.` at its end, and whether its content alone is meant.
-fn trimmed(path: &[u8]) -> (Vec<u8>, bool) {
+pub(super) fn trimmed(path: &[u8]) -> (Vec<u8>, bool) {
     let is_content = path.is_empty() || path == b"." || path.ends_with(b"/.");
     let path = path.strip_suffix(b".").filter(|_| is_content).unwrap_or(path);
     let end = path.iter().rposition(|&byte| byte != b'/').map_or(usize::from(path.starts_with(b"/")), |at| at + 1);

@@ -28,10 +28,10 @@ use proto::wire::control::FaultKind;
 use text::exit::{Exit, Failure};
 
 use super::control::{Control, Server, Trouble, command, words};
-use super::far::{fault_of, size_of};
 use super::get::{cut_words, joined, kind_of};
 use super::near::Upload;
 use super::queue::{FileTask, FolderTask, Queue, Tally, Task};
+use super::remote::{fault_of, size_of};
 use crate::request::JobRequest;
 
 /// Files up to this go whole again: to ask for what is there costs as much.

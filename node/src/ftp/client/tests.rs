@@ -5,7 +5,7 @@
 //! Invariants: nothing outside the destination, nothing partial under its name.
 //! Absent on purpose: good servers (`lab/e2e/31-ftp-client.sh`).
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -239,4 +239,116 @@ fn without_tls_no_name_is_said_and_what_comes_before_the_handshake_ends_it() {
     assert_eq!(failure.exit, Exit::Refused);
     assert!(failure.cause.contains("530 Login incorrect."), "{failure}");
     assert!(place.there().is_empty());
+}
+
+/// What becomes of the data connection of a server whose control connection has TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Data {
+    /// As it should.
+    Whole,
+    /// All bytes, and no word that these are all (`close_notify`).
+    Cut,
+    /// All bytes, in clear.
+    Clear,
+    /// Another server's key.
+    Stranger,
+}
+
+type Tls = rustls::StreamOwned<rustls::ServerConnection, TcpStream>;
+
+fn line_of(from: &mut Tls) -> Option<String> {
+    let (mut line, mut byte) = (Vec::new(), [0]);
+    while byte != *b"\n" {
+        from.read_exact(&mut byte).ok()?;
+        line.push(byte[0]);
+    }
+    Some(String::from_utf8_lossy(&line).trim_end().to_owned())
+}
+
+fn tls_session(
+    mut stream: TcpStream,
+    own: &Arc<rustls::ServerConfig>,
+    other: &Arc<rustls::ServerConfig>,
+    data: Data,
+) -> Option<()> {
+    let over = |config: &Arc<rustls::ServerConfig>, stream| {
+        Some(Tls::new(rustls::ServerConnection::new(Arc::clone(config)).ok()?, stream))
+    };
+    stream.write_all(b"220 here\r\n").ok()?;
+    let mut auth = [0; 10];
+    stream.read_exact(&mut auth).ok()?;
+    stream.write_all(b"234 go\r\n").ok()?;
+    let mut control = over(own, stream)?;
+    let mut waits: Option<TcpListener> = None;
+    while let Some(line) = line_of(&mut control) {
+        let said = match line.split(' ').next().unwrap_or_default() {
+            "USER" => "230 in\r\n".to_owned(),
+            "FEAT" => "211-x\r\n SIZE\r\n REST STREAM\r\n211 x\r\n".to_owned(),
+            "PWD" => "257 \"/\"\r\n".to_owned(),
+            "SIZE" => "213 10\r\n".to_owned(),
+            "EPSV" => {
+                let listener = TcpListener::bind("127.0.0.1:0").ok()?;
+                let said = format!("229 x (|||{}|)\r\n", listener.local_addr().ok()?.port());
+                waits = Some(listener);
+                said
+            }
+            "RETR" => {
+                control.write_all(b"150 go\r\n").ok()?;
+                let (mut to, _) = waits.take()?.accept().ok()?;
+                if data == Data::Clear {
+                    let _ = to.write_all(b"0123456789");
+                } else {
+                    let mut to = over(if data == Data::Stranger { other } else { own }, to)?;
+                    let _ = to.write_all(b"0123456789").and_then(|()| to.flush());
+                    if data == Data::Whole {
+                        to.conn.send_close_notify();
+                        let _ = to.flush();
+                    }
+                }
+                "226 done\r\n".to_owned()
+            }
+            "QUIT" => return Some(()),
+            _ => "200 ok\r\n".to_owned(),
+        };
+        control.write_all(said.as_bytes()).ok()?;
+    }
+    Some(())
+}
+
+#[test]
+fn a_data_connection_without_tls_or_without_its_end_leaves_no_file() {
+    let place = Place::new("stripped");
+    let config = |name: &str| {
+        let home = Home::at(&place.path.join(name)).unwrap();
+        let certificate = crate::ftp::certificate::Certificate::of_home(&home, &[]).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config =
+            rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let key = Arc::clone(&certificate.key);
+        let config = config
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from((*key).clone())));
+        (certificate.fingerprint, Arc::new(config))
+    };
+    let ((fingerprint, own), (_, other)) = (config("own"), config("other"));
+    for data in [Data::Cut, Data::Clear, Data::Stranger, Data::Whole] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (own, other) = (Arc::clone(&own), Arc::clone(&other));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (own, other) = (Arc::clone(&own), Arc::clone(&other));
+                std::thread::spawn(move || tls_session(stream, &own, &other, data));
+            }
+        });
+        let terms = FtpTerms { fingerprint: Some(fingerprint.clone()), ..FtpTerms::default() };
+        let (done, faults) = place.get(port, "f", terms);
+        if data == Data::Whole {
+            assert_eq!(done.unwrap(), Exit::Whole, "{faults:?}");
+            assert_eq!(std::fs::read(place.path.join("to/x")).unwrap(), b"0123456789");
+        } else {
+            assert!(done.is_err() || !faults.is_empty(), "{data:?}");
+            assert!(place.there().is_empty(), "{data:?}: {:?}", place.there());
+        }
+    }
 }

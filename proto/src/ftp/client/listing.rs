@@ -32,7 +32,7 @@ pub enum Kind {
 pub struct Entry {
     /// One component.
     pub name: Vec<u8>,
-    /// What it is.
+    /// File, folder or link; what the server named otherwise is `Other`.
     pub kind: Kind,
     /// Its bytes, if they were told.
     pub bytes: Option<u64>,

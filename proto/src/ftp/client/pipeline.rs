@@ -56,7 +56,7 @@ impl Pipeline {
         self.one_by_one = true;
     }
 
-    /// Is it so?
+    /// Does each command wait for the reply to the one before?
     #[must_use]
     pub fn is_one_by_one(&self) -> bool {
         self.one_by_one
