@@ -4,7 +4,7 @@
 source "$(dirname "$0")/check.sh"
 
 if [ "${INTEROP:-}" = full ] && [ "$(id -u)" = 0 ] && [ "${NEEDS:-}" != no ]; then
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -q curl lftp wget ncftp >"$LAB/apt" 2>&1
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -q curl lftp wget ncftp rclone tnftp >"$LAB/apt" 2>&1
 fi
 ROOT=$DST/ftp FTP_PORT=2190
 FTP_ADDRESS=127.0.0.1
@@ -182,6 +182,29 @@ if command -v ncftpget >/dev/null; then
     same "$SRC/one" "$ROOT/ncftp-up" "ncftp: pushed"
 else
     skip "ncftp" "it is not installed"
+fi
+# Not among what lab/needs.sh installs: INTEROP=full does.
+if [ "${INTEROP:-}" = full ] && type -P rclone >/dev/null; then
+    mkdir -p "$SRC/rclone/in"
+    cp "$SRC/one" "$SRC/rclone/in/a b"
+    for ((number = 0; number < 30; number++)); do head -c $((number * 1000)) "$SRC/one" >"$SRC/rclone/small $number"; done
+    for way in clear explicit_tls; do
+        R=(rclone --config /dev/null --ftp-host "$FTP_ADDRESS" --ftp-port "$FTP_PORT" --ftp-user ada --ftp-pass "$(rclone obscure "$PASSWORD")")
+        if [ $way != clear ]; then
+            # Its library does not resume the control connection's session of TLS on each data connection (rclone #7234).
+            R+=(--ftp-explicit-tls --ftp-no-check-certificate --ftp-tls-cache-size 32)
+            shut
+            door --root "$ROOT" --session-reuse off
+        fi
+        "${R[@]}" copy "$SRC/rclone" ":ftp:rclone-$way" >"$LAB/rclone" 2>&1 && "${R[@]}" copy ":ftp:rclone-$way" "$DST/rclone-$way" >>"$LAB/rclone" 2>&1
+        if diff -r "$SRC/rclone" "$DST/rclone-$way" >>"$LAB/rclone" 2>&1; then ok "rclone, $way: a tree there and back"; else not_ok "rclone, $way: a tree there and back" "$(grep -v "^$" "$LAB/rclone" | tail -3)"; fi
+    done
+fi
+if [ "${INTEROP:-}" = full ] && type -P tnftp >/dev/null; then
+    tnftp -o "$DST/tnftp" "ftp://ada:$PASSWORD@$FTP_ADDRESS:$FTP_PORT/one" >"$LAB/tnftp" 2>&1
+    same "$SRC/one" "$DST/tnftp" "tnftp: pulled"
+    tnftp -u "ftp://ada:$PASSWORD@$FTP_ADDRESS:$FTP_PORT/tnftp-up" "$SRC/one" >>"$LAB/tnftp" 2>&1
+    same "$SRC/one" "$ROOT/tnftp-up" "tnftp: pushed"
 fi
 shut
 finish

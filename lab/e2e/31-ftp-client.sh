@@ -1,16 +1,14 @@
 #!/usr/bin/env bash
 # FTP: `longhaul cp` and `sync` from and to servers of others: vsftpd where it is (root), in clear and by TLS with required session reuse, and our own.
-# INTEROP=full installs the servers that are missing (as root, by apt-get) and moves more.
+# INTEROP=full fetches ProFTPD, Pure-FTPd, pyftpdlib and GridFTP as well (as root, by apt-get, unpacked here and not installed), and tries those.
 source "$(dirname "$0")/check.sh"
 
-if [ "${INTEROP:-}" = full ] && [ "$(id -u)" = 0 ] && [ "${NEEDS:-}" != no ]; then
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -q vsftpd openssl >"$LAB/apt" 2>&1
-fi
 export LONGHAUL_HOME=$LAB/ftp-client-home
 mkdir -p "$LONGHAUL_HOME" "$LAB/ftp-home"
 chmod 700 "$LONGHAUL_HOME" "$LAB/ftp-home"
 same() { if cmp -s "$1" "$2"; then ok "$3"; else not_ok "$3" "$1 and $2 differ"; fi; }
 same_tree() { if diff -r "$1" "$2" >"$LAB/diff" 2>&1; then ok "$3"; else not_ok "$3" "$(head -3 "$LAB/diff")"; fi; }
+went() { if [ "$1" = 0 ]; then ok "$3"; else not_ok "$3" "exit $1: $(grep -a -v '^  ' "$2" | head -4)"; fi; }
 nothing_of_ours() { is "$(find "$1" -name '.longhaul-*' -o -name '.lh-upload-*' | wc -l)" 0 "$2"; }
 
 # What is moved: names with blanks, quotes, UTF-8 and 0xFF, an empty file, one in ranges.
@@ -29,11 +27,11 @@ round() {
     local name=$1 at=$2 folder=$3
     shift 3
     "$LONGHAUL" cp "$@" "$TREE/." "$at/up/" >"$LAB/$name-put" 2>&1
-    is $? 0 "$name: a tree is put"
+    went $? "$LAB/$name-put" "$name: a tree is put"
     same_tree "$TREE" "$folder/up" "$name: it is the same"
     nothing_of_ours "$folder" "$name: and nothing else stands there"
     "$LONGHAUL" cp "$@" "$at/up" "$DST/$name" >"$LAB/$name-get" 2>&1
-    is $? 0 "$name: a tree is got"
+    went $? "$LAB/$name-get" "$name: a tree is got"
     same_tree "$TREE" "$DST/$name" "$name: what came is the same"
     nothing_of_ours "$DST/$name" "$name: and nothing else stands here"
     is "$(stat -c %Y "$DST/$name/large")" "$(stat -c %Y "$TREE/large")" "$name: its time is kept"
@@ -44,7 +42,8 @@ round() {
     rm -f "$DST/$name-large"
     "$LONGHAUL" cp "$@" --rate 40MB/s "$at/up/large" "$DST/$name-large" >/dev/null 2>&1 &
     local client=$!
-    sleep 1.5
+    until_true 20 eval "ls '$DST'/.longhaul-*.part >/dev/null 2>&1"
+    sleep 1
     kill -9 $client
     wait $client 2>/dev/null
     if [ -e "$DST/$name-large" ]; then not_ok "$name: a get that was killed leaves no file"; else ok "$name: a get that was killed leaves no file"; fi
@@ -117,6 +116,123 @@ C
     wait $VSFTPD $VSFTPD_TLS 2>/dev/null
 else
     skip "vsftpd" "it is not installed, or this is not root"
+fi
+
+# Others, from their packages.
+OTHER=$LAB/other
+# unpack PACKAGE...: their files below $OTHER; nothing is installed, and packages that exclude each other stand side by side.
+unpack() {
+    mkdir -p "$OTHER/packages"
+    (cd "$OTHER/packages" && apt-get download "$@") >>"$LAB/apt" 2>&1
+    local package
+    for package in "$OTHER"/packages/*.deb; do dpkg -x "$package" "$OTHER" >>"$LAB/apt" 2>&1; done
+}
+LIBRARIES=LD_LIBRARY_PATH=$OTHER/usr/lib/$(uname -m)-linux-gnu
+# server NAME PORT COMMAND...: starts it; false, and a skipped row, if it does not listen.
+server() {
+    local name=$1 port=$2
+    shift 2
+    env "$LIBRARIES" "$@" >"$LAB/$name.out" 2>&1 &
+    SERVER=$!
+    until_true 10 python3 -c "import socket; socket.create_connection(('127.0.0.1', $port), 1)" 2>/dev/null && return 0
+    skip "$name" "it does not start: $(tail -1 "$LAB/$name.out")"
+    return 1
+}
+end() { kill "$SERVER" && wait "$SERVER" 2>/dev/null; }
+place() {
+    ROOT=$DST/root-$1
+    mkdir -p "$ROOT/up"
+    chown -R nobody "$ROOT"
+    chmod 755 "$DST" "$ROOT"
+}
+others() {
+    chmod 755 "$LAB" "$DST"
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=localhost -keyout "$LAB/key.pem" -out "$LAB/crt.pem" 2>/dev/null
+    cat "$LAB/key.pem" "$LAB/crt.pem" >"$LAB/both.pem"
+    printf secret >"$LAB/secret"
+    chmod 600 "$LAB/secret" "$LAB/both.pem"
+    local tls=(--password-file "$LAB/secret" --ftp-fingerprint "$(openssl x509 -in "$LAB/crt.pem" -noout -fingerprint -sha256 | cut -d= -f2)")
+    local clear=(--password-file "$LAB/secret" --allow-clear)
+    unpack proftpd-core proftpd-mod-crypto libmemcached11 libmemcachedutil2 libhashkit2 libhiredis0.14 libpcre2-posix3 pure-ftpd pure-ftpd-common libsodium23
+    place proftpd
+    cat >"$LAB/proftpd.conf" <<C
+ModulePath $OTHER/usr/lib/proftpd
+LoadModule mod_tls.c
+LoadModule mod_digest.c
+ServerType standalone
+Port 2194
+DefaultAddress 127.0.0.1
+SocketBindTight on
+PidFile $LAB/proftpd.pid
+ScoreboardFile $LAB/proftpd.score
+DelayTable none
+SystemLog $LAB/proftpd.log
+User nobody
+Group nogroup
+AuthOrder mod_auth_file.c
+AuthUserFile $LAB/proftpd.passwd
+RequireValidShell off
+UseReverseDNS off
+DefaultRoot ~
+AllowOverwrite on
+AllowStoreRestart on
+WtmpLog off
+TransferLog none
+TLSEngine on
+TLSLog $LAB/proftpd.tls
+TLSECCertificateFile $LAB/crt.pem
+TLSECCertificateKeyFile $LAB/key.pem
+C
+    printf 'ada:%s:65534:65534::%s:/bin/sh\n' "$(openssl passwd -6 secret)" "$ROOT" >"$LAB/proftpd.passwd"
+    chmod 600 "$LAB/proftpd.passwd"
+    if server proftpd 2194 "$OTHER/usr/sbin/proftpd" -n -q -c "$LAB/proftpd.conf"; then
+        round proftpd ftp://ada@127.0.0.1:2194 "$ROOT" "${clear[@]}"
+        rm -rf "$ROOT/up"
+        round proftpd-tls ftp://ada@127.0.0.1:2194 "$ROOT" "${tls[@]}"
+        if grep -q 'the far side was read: ' "$LAB/proftpd-tls-get"; then ok "proftpd by TLS: its digest of every file is compared"; else not_ok "proftpd by TLS: its digest of every file is compared" "$(cat "$LAB/proftpd-tls-get")"; fi
+        end
+    fi
+    place pure
+    printf 'secret\nsecret\n' | env "$LIBRARIES" "$OTHER/usr/bin/pure-pw" useradd ada -f "$LAB/pure.passwd" -u 65534 -g 65534 -d "$ROOT" >>"$LAB/apt" 2>&1
+    env "$LIBRARIES" "$OTHER/usr/bin/pure-pw" mkdb "$LAB/pure.pdb" -f "$LAB/pure.passwd" >>"$LAB/apt" 2>&1
+    if server pure-ftpd 2195 "$OTHER/usr/sbin/pure-ftpd" -H -S 127.0.0.1,2195 -E -u 1 -D -z -Y 1 -2 "$LAB/both.pem" -l "puredb:$LAB/pure.pdb" -g "$LAB/pure.pid"; then
+        round pure-ftpd ftp://ada@127.0.0.1:2195 "$ROOT" "${clear[@]}"
+        rm -rf "$ROOT/up"
+        round pure-ftpd-tls ftp://ada@127.0.0.1:2195 "$ROOT" "${tls[@]}"
+        end
+    fi
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -q python3-pyftpdlib python3-openssl >>"$LAB/apt" 2>&1
+    place pyftpdlib
+    cat >"$LAB/py-server.py" <<C
+from pyftpdlib.authorizers import DummyAuthorizer
+from pyftpdlib.handlers import TLS_FTPHandler
+from pyftpdlib.servers import FTPServer
+handler = TLS_FTPHandler
+handler.authorizer = DummyAuthorizer()
+handler.authorizer.add_user("ada", "secret", "$ROOT", perm="elradfmwMT")
+handler.certfile, handler.keyfile = "$LAB/crt.pem", "$LAB/key.pem"
+# Names that are no UTF-8 are not sayable by it else.
+handler.unicode_errors = "surrogateescape"
+FTPServer(("127.0.0.1", 2196), handler).serve_forever()
+C
+    if server pyftpdlib 2196 /usr/bin/python3 "$LAB/py-server.py"; then
+        round pyftpdlib ftp://ada@127.0.0.1:2196 "$ROOT" "${clear[@]}"
+        rm -rf "$ROOT/up"
+        round pyftpdlib-tls ftp://ada@127.0.0.1:2196 "$ROOT" "${tls[@]}"
+        end
+    fi
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends globus-gridftp-server-progs >>"$LAB/apt" 2>&1
+    place gridftp
+    if server gridftp 2198 globus-gridftp-server -aa -anonymous-user nobody -anonymous-names-allowed '*' -home-dir "$ROOT" -p 2198 -control-interface 127.0.0.1 \
+        -data-interface 127.0.0.1; then
+        # It takes names of ASCII only.
+        rm "$TREE/"$'ff\xff' "$TREE/quo\"te ü"
+        round gridftp "ftp://127.0.0.1:2198/$ROOT" "$ROOT" --allow-clear
+        end
+    fi
+}
+if [ "${INTEROP:-}" = full ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && command -v openssl >/dev/null; then
+    others
 fi
 
 # Our own server.

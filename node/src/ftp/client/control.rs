@@ -10,6 +10,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use proto::ftp::address::{parse_epsv_reply, parse_pasv_reply};
@@ -30,6 +31,9 @@ use crate::request::FtpTerms;
 
 /// A server has so long to take a connection, and to answer what needs no work.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
+
+/// So often who waits for the server looks whether there is anything left to do.
+const LOOK_TIME: Duration = Duration::from_millis(100);
 
 /// What ended a session, or an attempt at one.
 #[derive(Debug)]
@@ -63,6 +67,12 @@ pub struct Server {
     pub provider: Arc<rustls::crypto::CryptoProvider>,
     /// No answer within this: the connection is lost.
     pub stall: Duration,
+    /// A session answered commands out of their turn: no other one of this copy says any ahead of it.
+    pub is_one_by_one: AtomicBool,
+    /// Sessions that are made from now on have TLS 1.2.
+    pub is_tls12: AtomicBool,
+    /// Nothing is left to do: who is still logging in need not (Pure-FTPd takes seconds to look at a password).
+    pub is_done: AtomicBool,
 }
 
 /// How a data connection is made.
@@ -219,7 +229,8 @@ impl<'a> Control<'a> {
             }
             Trouble::Failure(server.verifier.failure(&server.address.host_port(), &error))
         };
-        let config = tls::terms(&server.verifier, &server.provider).map_err(|error| failed(io::Error::other(error)))?;
+        let config = tls::terms(&server.verifier, &server.provider, server.is_tls12.load(Ordering::Relaxed))
+            .map_err(|error| failed(io::Error::other(error)))?;
         let name = name_of(&server.address.host)?;
         let tls = ClientConnection::new(Arc::clone(&config), name).map_err(|error| failed(io::Error::other(error)))?;
         self.tls = Some(Box::new(tls));
@@ -249,10 +260,40 @@ impl<'a> Control<'a> {
         match moved {
             Err(error) if is_not_now(&error) => {
                 let interest = if tls.wants_write() { Interest::Write } else { Interest::Read };
-                wait(&self.stream, interest, until)
+                wait(&self.stream, interest, until, &self.server.is_done)
             }
             other => other,
         }
+    }
+
+    /// May commands go ahead of their replies, as far as every session of this copy found?
+    pub fn look_at_others(&mut self) {
+        if self.server.is_one_by_one.load(Ordering::Relaxed) {
+            self.pipeline.one_by_one();
+        }
+    }
+
+    /// This server answers out of turn what comes ahead of it: no session of this copy does that any more.
+    pub fn all_one_by_one(&mut self) {
+        self.server.is_one_by_one.store(true, Ordering::Relaxed);
+        self.pipeline.one_by_one();
+    }
+
+    /// The end of a session whose replies are no longer those of its commands in their order.
+    pub fn out_of_turn(&mut self) -> Trouble {
+        self.all_one_by_one();
+        Trouble::Lost("the server does not take commands ahead of their turn".to_owned())
+    }
+
+    /// Did the server refuse a data connection because it resumed no session? ProFTPD wants that it does, and gives no ticket of TLS 1.3 to who uploads, so
+    /// that after a few there is none left (a ticket is used once: RFC 8446 appendix C.4). Sessions of TLS 1.2 are resumed as often as one wants.
+    pub fn unresumed(&self, reply: &Reply) -> Option<Trouble> {
+        let version = self.tls.as_ref()?.protocol_version()?;
+        if reply.code != 425 || version != rustls::ProtocolVersion::TLSv1_3 {
+            return None;
+        }
+        self.server.is_tls12.store(true, Ordering::Relaxed);
+        Some(Trouble::Lost(format!("the server said: {}", words(reply))))
     }
 
     /// Says lines, with their ends.
@@ -272,7 +313,7 @@ impl<'a> Control<'a> {
         while !left.is_empty() {
             match self.stream.write(left) {
                 Ok(bytes) => left = &left[bytes..],
-                Err(error) if is_not_now(&error) => wait(&self.stream, Interest::Write, until)?,
+                Err(error) if is_not_now(&error) => wait(&self.stream, Interest::Write, until, &self.server.is_done)?,
                 Err(error) => return Err(error.into()),
             }
         }
@@ -319,7 +360,7 @@ impl<'a> Control<'a> {
                 self.replies.push(&room[..bytes]);
                 Ok(())
             }
-            Err(error) if is_not_now(&error) => Ok(wait(&self.stream, Interest::Read, until)?),
+            Err(error) if is_not_now(&error) => Ok(wait(&self.stream, Interest::Read, until, &self.server.is_done)?),
             Err(error) => Err(error.into()),
         }
     }
@@ -462,10 +503,14 @@ fn is_not_now(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-fn wait(stream: &TcpStream, interest: Interest, until: Instant) -> io::Result<()> {
-    let left = until.saturating_duration_since(Instant::now());
-    if left.is_zero() {
-        return Err(io::Error::new(io::ErrorKind::TimedOut, "the server does not answer"));
+fn wait(stream: &TcpStream, interest: Interest, until: Instant, is_done: &AtomicBool) -> io::Result<()> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || is_done.load(Ordering::Relaxed) {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the server does not answer"));
+        }
+        if sys::event::poll(&[(stream.as_fd(), interest)], Some(left.min(LOOK_TIME)))?.iter().any(|it| it.any()) {
+            return Ok(());
+        }
     }
-    sys::event::poll(&[(stream.as_fd(), interest)], Some(left)).map(|_| ())
 }

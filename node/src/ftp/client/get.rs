@@ -97,6 +97,19 @@ struct Asked {
     wants_time: bool,
     /// The server's digest of it comes after it.
     wants_digest: bool,
+    /// Which of its commands were said.
+    ahead: Ahead,
+}
+
+/// Commands for a file that were said at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ahead {
+    /// None: each is said when the reply to the one before came.
+    Nothing,
+    /// All but that for the digest, which would come while bytes move.
+    Transfer,
+    /// All.
+    All,
 }
 
 /// What came of a stream.
@@ -134,6 +147,7 @@ impl Get {
 
     fn work_on(&self, control: &mut Control<'_>, asked: &mut VecDeque<Asked>) -> Result<(), Trouble> {
         loop {
+            control.look_at_others();
             if asked.is_empty() {
                 match self.queue.take() {
                     None => return Ok(()),
@@ -275,13 +289,21 @@ impl Get {
         self.queue.done(1);
     }
 
-    /// Sends the commands for a file.
+    /// Sends the commands for a file, as far as this server takes them ahead of their turn.
     fn ask(&self, control: &mut Control<'_>, task: FileTask, asked: &mut VecDeque<Asked>) -> Result<(), Trouble> {
         let wants_time = task.mtime_s.is_none() && control.features.mdtm;
-        let mut lines = Vec::new();
-        let far = task.far.clone();
         let digest = control.digest_word();
-        asked.push_back(Asked { task, wants_time, wants_digest: digest.is_some() });
+        let ahead = match (control.pipeline.is_one_by_one(), control.proved) {
+            (true, _) => Ahead::Nothing,
+            (false, false) => Ahead::Transfer,
+            (false, true) => Ahead::All,
+        };
+        let far = task.far.clone();
+        asked.push_back(Asked { task, wants_time, wants_digest: digest.is_some(), ahead });
+        if ahead == Ahead::Nothing {
+            return Ok(());
+        }
+        let mut lines = Vec::new();
         let mut add = |control: &mut Control<'_>, line: Vec<u8>, expected| {
             control.pipeline.on_sent(expected, line.len());
             lines.extend_from_slice(&line);
@@ -290,10 +312,9 @@ impl Get {
             add(control, command("MDTM", &far), Expected::Any);
         }
         let passive = control.passive_command()?;
-        let expected = if control.passive == Passive::Active { Expected::Any } else { Expected::Passive };
-        add(control, passive, expected);
+        add(control, passive, expected_of(control.passive));
         add(control, command("RETR", &far), Expected::Transfer);
-        if let Some(word) = digest {
+        if let Some(word) = digest.filter(|_| ahead == Ahead::All) {
             add(control, command(word, &far), Expected::Any);
         }
         control.say(&lines)
@@ -303,41 +324,45 @@ impl Get {
     fn next(&self, control: &mut Control<'_>, asked: &mut VecDeque<Asked>) -> Result<(), Trouble> {
         let lost = |what: &str| Trouble::Lost(format!("the server answered {what}"));
         let front = asked.front_mut().ok_or_else(|| lost("nothing that was asked"))?;
+        let is_unsaid = front.ahead == Ahead::Nothing;
         if front.wants_time {
+            if is_unsaid {
+                say(control, &command("MDTM", &front.task.far), Expected::Any)?;
+            }
             let reply = control.reply()?;
             let _ = control.pipeline.on_reply(&reply);
             front.task.mtime_s = time_of(&reply);
             front.wants_time = false;
         }
-        let reply = control.reply()?;
-        if control.pipeline.on_reply(&reply) != Fit::Done {
-            if !control.proved && control.passive == Passive::Extended {
-                // It does not know EPSV; that RETR has no place to send to it says next.
-                control.passive = Passive::Old;
-                for _ in 0..1 + usize::from(front.wants_digest) {
-                    let reply = control.reply()?;
-                    let _ = control.pipeline.on_reply(&reply);
-                }
-                let Some(it) = asked.pop_front() else { return Ok(()) };
-                self.queue.give_back(Task::File(it.task));
-                return Ok(());
-            }
-            return Err(lost(&format!("EPSV by {}", words(&reply))));
-        }
+        let Some(reply) = self.passive(control, asked)? else { return Ok(()) };
+        let front = asked.front_mut().ok_or_else(|| lost("nothing that was asked"))?;
         let dialled = control.dial(&reply)?;
+        if is_unsaid {
+            say(control, &command("RETR", &front.task.far), Expected::Transfer)?;
+        }
         let began = control.reply()?;
         match control.pipeline.on_reply(&began) {
             Fit::Began => {}
             Fit::Refused => {
-                if front.wants_digest {
+                let Some(it) = asked.pop_front() else { return Ok(()) };
+                // These say that the server has lost its place among commands that came ahead: Pure-FTPd tears some in two.
+                if it.ahead != Ahead::Nothing && matches!(began.code, 425 | 500 | 502 | 503) {
+                    control.all_one_by_one();
+                    let tries = it.task.tries + 1;
+                    self.again(FileTask { tries, ..it.task }, "the server refused it out of turn");
+                    return Err(lost(&format!("RETR by {}", words(&began))));
+                }
+                if it.wants_digest && it.ahead == Ahead::All {
                     let reply = control.reply()?;
                     let _ = control.pipeline.on_reply(&reply);
                 }
-                let Some(it) = asked.pop_front() else { return Ok(()) };
-                self.refused(control, it.task, &began);
+                self.refused(it.task, &began);
                 return Ok(());
             }
-            _ => return Err(lost(&format!("RETR by {}", words(&began)))),
+            _ => {
+                control.all_one_by_one();
+                return Err(lost(&format!("RETR by {}", words(&began))));
+            }
         }
         let stream = match dialled {
             Some(stream) => stream,
@@ -355,11 +380,33 @@ impl Get {
         done
     }
 
-    fn refused(&self, control: &mut Control<'_>, task: FileTask, reply: &Reply) {
-        // Ahead of their turn some commands find no data connection.
-        if reply.code == 425 && !control.pipeline.is_one_by_one() {
-            control.pipeline.one_by_one();
+    /// Where the data connection goes, by the server's reply. `None`: it does not know how it was asked, and the file waits again.
+    fn passive(&self, control: &mut Control<'_>, asked: &mut VecDeque<Asked>) -> Result<Option<Reply>, Trouble> {
+        let is_unsaid = asked.front().is_some_and(|it| it.ahead == Ahead::Nothing);
+        if is_unsaid {
+            let passive = control.passive_command()?;
+            say(control, &passive, expected_of(control.passive))?;
         }
+        let reply = control.reply()?;
+        if control.pipeline.on_reply(&reply) != Fit::Done {
+            if !control.proved && control.passive == Passive::Extended {
+                // It does not know EPSV; that RETR has no place to send to it says next.
+                control.passive = Passive::Old;
+                if !is_unsaid {
+                    let reply = control.reply()?;
+                    let _ = control.pipeline.on_reply(&reply);
+                }
+                let Some(it) = asked.pop_front() else { return Ok(None) };
+                self.queue.give_back(Task::File(it.task));
+                return Ok(None);
+            }
+            control.all_one_by_one();
+            return Err(Trouble::Lost(format!("the server answered EPSV by {}", words(&reply))));
+        }
+        Ok(Some(reply))
+    }
+
+    fn refused(&self, task: FileTask, reply: &Reply) {
         if reply.is_for_now() && task.tries + 1 < TRIES_MAX && reply.code != 450 {
             self.queue.give_back(Task::File(FileTask { tries: task.tries + 1, ..task }));
             return;
@@ -371,21 +418,21 @@ impl Get {
 
     /// A file in one stream, which has begun. Where this is an error, the file is still to be fetched.
     fn small(&self, control: &mut Control<'_>, it: Asked, bytes: u64, stream: TcpStream) -> Result<(), Trouble> {
-        let Asked { task, wants_digest, .. } = it;
+        let Asked { ref task, ahead, .. } = it;
         let source = Source { bytes, mtime_s: task.mtime_s };
-        let ranged = match Ranged::begin(&self.base, &task.near, source, mode_of(&task), self.how) {
+        let ranged = match Ranged::begin(&self.base, &task.near, source, mode_of(task), self.how) {
             Ok(ranged) => ranged,
             Err(error) => {
                 drop(stream);
-                self.replies(control, wants_digest)?;
-                self.failed_here(&task, &error);
+                self.replies(control, &it)?;
+                self.failed_here(task, &error);
                 return Ok(());
             }
         };
         let mut stretch = ranged.stretch(0..bytes);
         let came = self.receive(control, stream, &mut stretch);
         drop(stretch);
-        let ended = came.and_then(|came| self.replies(control, wants_digest).map(|replies| (came, replies)));
+        let ended = came.and_then(|came| self.replies(control, &it).map(|replies| (came, replies)));
         let (came, (end, digest)) = match ended {
             Ok(ended) => ended,
             Err(error) => {
@@ -396,9 +443,19 @@ impl Get {
         match came {
             Came::Whole if end.is_done() => {
                 control.proved = true;
+                if ahead == Ahead::All && digest.as_ref().is_some_and(|it| !it.is_done()) {
+                    // ProFTPD answers 450 to commands that come while it moves bytes, and not in their turn: whose digest the next reply has is not known.
+                    ranged.discard();
+                    return Err(control.out_of_turn());
+                }
                 let compared = digest.map_or(Ok(None), |reply| control.compare(&reply, ranged.file()));
-                self.publish(compared, ranged, &task);
+                self.publish(compared, ranged, task);
                 return Ok(());
+            }
+            // Pure-FTPd answers 500 to what comes while it moves bytes, and then tells that the file was sent.
+            Came::Whole if ahead != Ahead::Nothing && control.pipeline.waiting() > 0 => {
+                ranged.discard();
+                return Err(control.out_of_turn());
             }
             Came::Whole => {
                 let (kind, said) = fault_of(&end);
@@ -411,7 +468,7 @@ impl Get {
             Came::Cut(cut) => {
                 ranged.discard();
                 let why = format!("{}; the server said: {}", cut_words(&cut), words(&end));
-                self.again(FileTask { tries: task.tries + 1, ..task }, &why);
+                self.again(FileTask { tries: task.tries + 1, ..task.clone() }, &why);
                 return Ok(());
             }
         }
@@ -421,11 +478,18 @@ impl Get {
     }
 
     /// The end of a transfer, and the digest behind it.
-    fn replies(&self, control: &mut Control<'_>, wants_digest: bool) -> Result<(Reply, Option<Reply>), Trouble> {
+    fn replies(&self, control: &mut Control<'_>, it: &Asked) -> Result<(Reply, Option<Reply>), Trouble> {
         let end = control.reply()?;
         let _ = control.pipeline.on_reply(&end);
-        if !wants_digest {
+        if let Some(trouble) = control.unresumed(&end) {
+            return Err(trouble);
+        }
+        let is_said = it.ahead == Ahead::All;
+        let Some(word) = control.digest_word().filter(|_| it.wants_digest && (is_said || end.is_done())) else {
             return Ok((end, None));
+        };
+        if !is_said {
+            say(control, &command(word, &it.task.far), Expected::Any)?;
         }
         let digest = control.reply()?;
         let _ = control.pipeline.on_reply(&digest);
@@ -469,7 +533,7 @@ impl Get {
 
     /// A file of a length that nobody told.
     fn unsized_file(&self, control: &mut Control<'_>, it: Asked, mut stream: TcpStream) -> Result<(), Trouble> {
-        let Asked { task, wants_digest, .. } = it;
+        let task = &it.task;
         let mut tls = control.cover(&mut stream, true)?;
         let early = tls.as_mut().map(|tls| std::mem::take(&mut tls.first)).unwrap_or_default();
         let began = OpenEnded::begin(&self.base, &task.near, From::Start, self.how);
@@ -493,11 +557,11 @@ impl Get {
             (Err(error), _) => Err(error),
         };
         drop(stream);
-        let (end, _) = self.replies(control, wants_digest)?;
+        let (end, _) = self.replies(control, &it)?;
         let (part, came) = match came {
             Ok(it) => it,
             Err(error) => {
-                self.failed_here(&task, &error);
+                self.failed_here(task, &error);
                 return Ok(());
             }
         };
@@ -553,7 +617,8 @@ impl Get {
                 let mut tally = self.queue.tally();
                 tally.files += 1;
                 tally.bytes += whole.bytes - resumed;
-                tally.verified += u64::from(matches!(compared, Ok(Some(true))));
+                // Of no bytes there is nothing to compare, and ProFTPD tells no digest.
+                tally.verified += u64::from(matches!(compared, Ok(Some(true))) || whole.bytes == 0);
                 tally.last = Some(whole);
                 self.whole.fetch_add(whole.bytes, Ordering::Relaxed);
             }
@@ -762,6 +827,16 @@ impl Get {
         }
         true
     }
+}
+
+/// One command, whose reply is read before the next.
+fn say(control: &mut Control<'_>, line: &[u8], expected: Expected) -> Result<(), Trouble> {
+    control.pipeline.on_sent(expected, line.len());
+    control.say(line)
+}
+
+fn expected_of(passive: Passive) -> Expected {
+    if passive == Passive::Active { Expected::Any } else { Expected::Passive }
 }
 
 /// Permission bits, without those that lend a user's rights.

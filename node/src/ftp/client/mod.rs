@@ -163,7 +163,17 @@ fn server(
     }
     let provider = Arc::new(aws_lc_rs::default_provider());
     let verifier = Arc::new(Verifier::new(pinned, Arc::clone(&provider)));
-    Ok(Server { address: address.clone(), login, terms, verifier, provider, stall })
+    Ok(Server {
+        address: address.clone(),
+        login,
+        terms,
+        verifier,
+        provider,
+        stall,
+        is_one_by_one: Default::default(),
+        is_tls12: Default::default(),
+        is_done: Default::default(),
+    })
 }
 
 /// What ended a session ends the copy, where it was the first one.
@@ -310,7 +320,9 @@ fn crew<'s, R: Send>(
             untold.into_iter().for_each(|fault| events.fault(fault));
             let _ = events.progress(progress);
         }
+        server.is_done.store(true, Ordering::Relaxed);
     });
+    server.is_done.store(false, Ordering::Relaxed);
     let mut tally = queue.tally();
     let (untold, notes) = (std::mem::take(&mut tally.untold), std::mem::take(&mut tally.notes));
     drop(tally);
@@ -348,6 +360,7 @@ fn member<'s, R>(
         };
         match worked {
             Ok(()) => break,
+            Err(_) if server.is_done.load(Ordering::Relaxed) => break,
             Err(Trouble::Failure(failure)) => {
                 queue.end(failure);
                 break;

@@ -19,6 +19,7 @@ use super::control::{Control, Trouble, words};
 use super::get::{Piece, joined};
 use super::queue::{FileTask, FolderTask, Task};
 use crate::request::JobRequest;
+use proto::ftp::client::reply::Reply;
 
 /// Where files go, and what is first to be done.
 #[derive(Debug)]
@@ -106,10 +107,18 @@ pub fn destination(request: &JobRequest, control: &mut Control<'_>, sources: &[&
 
 /// Is a source a file? `Some(None)`: one of a length that nobody tells. `None`: a folder.
 fn file(control: &mut Control<'_>, source: &FtpAddress, far: &[u8]) -> Result<Option<Option<u64>>, Trouble> {
+    // GridFTP's server tells a size of folders too. Where nothing tells the folder of the login, CWD would move what all other paths begin at.
+    let reply = if far.starts_with(b"/") { Some(control.ask("CWD", far)?) } else { None };
+    if reply.as_ref().is_some_and(Reply::is_done) {
+        return Ok(None);
+    }
     if let Some(bytes) = control.size(far)? {
         return Ok(Some(Some(bytes)));
     }
-    let reply = control.ask("CWD", far)?;
+    let reply = match reply {
+        Some(reply) => reply,
+        None => control.ask("CWD", far)?,
+    };
     if reply.is_done() {
         return Ok(None);
     }

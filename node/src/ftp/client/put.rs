@@ -286,10 +286,13 @@ impl Put {
         };
         let stream = match began {
             Ok(stream) => stream,
-            Err(reply) => return Ok(Err(fault_of(&reply))),
+            Err(reply) => return control.unresumed(&reply).map_or_else(|| Ok(Err(fault_of(&reply))), Err),
         };
         let sent = self.send(control, stream, file, range)?;
         let end = control.reply()?;
+        if let Some(trouble) = control.unresumed(&end) {
+            return Err(trouble);
+        }
         match sent {
             Ok(()) if end.is_done() => {
                 control.proved = true;
@@ -383,7 +386,7 @@ impl Put {
             }
             Ok(_) => {}
         }
-        let is_verified = matches!(compared, Ok(Some(true)));
+        let is_verified = matches!(compared, Ok(Some(true))) || bytes == 0;
         let from = control.ask("RNFR", part)?;
         let mut to = if from.wants_more() { control.ask("RNTO", &task.far)? } else { from };
         if to.code == 553 || to.code == 550 {

@@ -32,6 +32,8 @@ struct Evil {
     says: Vec<(&'static str, Vec<u8>)>,
     /// EPSV is not known.
     old: bool,
+    /// What comes while a file's bytes move is answered at once, by 500, as Pure-FTPd does; a file's content is its path.
+    is_eager: bool,
 }
 
 /// Serves clients until the process ends; gives the port.
@@ -52,8 +54,9 @@ fn session(evil: &Evil, stream: TcpStream) -> Option<()> {
     let mut out = stream.try_clone().ok()?;
     let mut data: Option<TcpListener> = None;
     out.write_all(b"220 here\r\n").ok()?;
-    for line in BufReader::new(stream).lines() {
-        let line = line.ok()?;
+    let mut reader = BufReader::new(stream);
+    loop {
+        let line = read_line(&mut reader)?;
         let (word, operand) = line.split_once(' ').unwrap_or((&line, ""));
         if let Some((_, said)) = evil.says.iter().find(|it| it.0 == word) {
             out.write_all(said).ok()?;
@@ -65,6 +68,7 @@ fn session(evil: &Evil, stream: TcpStream) -> Option<()> {
             "PWD" => "257 \"/\"\r\n".to_owned(),
             "SIZE" if evil.listing.is_none() || operand != "/d" => format!("213 {}\r\n", evil.size),
             "MDTM" => "213 20260101000000\r\n".to_owned(),
+            "CWD" if evil.listing.is_none() => "550 no folder\r\n".to_owned(),
             "CWD" | "TYPE" => "250 ok\r\n".to_owned(),
             "REST" => "350 ok\r\n".to_owned(),
             "EPSV" if !evil.old => {
@@ -80,20 +84,33 @@ fn session(evil: &Evil, stream: TcpStream) -> Option<()> {
                 };
                 out.write_all(b"150 go\r\n").ok()?;
                 let (mut to, _) = listener.accept().ok()?;
-                let bytes = if word == "RETR" { &evil.content } else { evil.listing.as_ref()? };
+                let path = operand.as_bytes().to_vec();
+                let content = if evil.is_eager { &path } else { &evil.content };
+                let bytes = if word == "RETR" { content } else { evil.listing.as_ref()? };
                 for _ in 0..=if word == "RETR" { 0 } else { evil.repeats } {
                     if to.write_all(bytes).is_err() {
                         break;
                     }
                 }
                 drop(to);
+                if evil.is_eager {
+                    out.set_read_timeout(Some(std::time::Duration::from_millis(20))).ok()?;
+                    while read_line(&mut reader).is_some() {
+                        out.write_all(b"500 Unknown command\r\n").ok()?;
+                    }
+                    out.set_read_timeout(None).ok()?;
+                }
                 "226 done\r\n".to_owned()
             }
             _ => "500 what\r\n".to_owned(),
         };
         out.write_all(said.as_bytes()).ok()?;
     }
-    Some(())
+}
+
+fn read_line(from: &mut BufReader<TcpStream>) -> Option<String> {
+    let mut line = String::new();
+    (from.read_line(&mut line).ok()? > 0).then(|| line.trim_end().to_owned())
 }
 
 struct Place {
@@ -184,6 +201,25 @@ fn names_that_lead_out_of_a_folder_are_refused_and_the_others_come() {
     assert_eq!(faults.len(), 4, "{faults:?}");
     assert_eq!(place.there(), [place.path.join("to/x"), place.path.join("to/x/good")]);
     assert!(!place.path.join("evil").exists() && !place.path.join("to/evil").exists());
+}
+
+#[test]
+fn a_server_that_answers_out_of_turn_hears_one_command_after_the_other() {
+    let place = Place::new("turns");
+    let lines = (10..90).map(|number| format!("type=file;size=6;modify=20260101000000; f{number}\r\n"));
+    let evil = Evil {
+        listing: Some(lines.collect::<String>().into_bytes()),
+        says: vec![("SIZE", b"550 no\r\n".to_vec())],
+        is_eager: true,
+        ..Evil::default()
+    };
+    let (done, faults) = place.clear(evil, "d");
+    assert_eq!(done.unwrap(), Exit::Whole, "{faults:?}");
+    for number in 10..90 {
+        let came = std::fs::read(place.path.join(format!("to/x/f{number}"))).unwrap();
+        assert_eq!(came, format!("/d/f{number}").into_bytes());
+    }
+    assert_eq!(place.there().len(), 81);
 }
 
 #[test]
@@ -286,6 +322,7 @@ fn tls_session(
             "FEAT" => "211-x\r\n SIZE\r\n REST STREAM\r\n211 x\r\n".to_owned(),
             "PWD" => "257 \"/\"\r\n".to_owned(),
             "SIZE" => "213 10\r\n".to_owned(),
+            "CWD" => "550 no folder\r\n".to_owned(),
             "EPSV" => {
                 let listener = TcpListener::bind("127.0.0.1:0").ok()?;
                 let said = format!("229 x (|||{}|)\r\n", listener.local_addr().ok()?.port());

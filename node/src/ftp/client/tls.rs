@@ -27,13 +27,18 @@ const SESSIONS: usize = 8;
 /// What a peer may say before its handshake is over.
 const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
 
-/// The terms of one control session and of its data connections.
+/// The terms of one control session and of its data connections. `is_tls12`: nothing newer, whose sessions are resumed without a new ticket each time.
 ///
 /// # Errors
 /// Versions that the library does not have.
-pub fn terms(verifier: &Arc<Verifier>, provider: &Arc<CryptoProvider>) -> Result<Arc<ClientConfig>, rustls::Error> {
+pub fn terms(
+    verifier: &Arc<Verifier>,
+    provider: &Arc<CryptoProvider>,
+    is_tls12: bool,
+) -> Result<Arc<ClientConfig>, rustls::Error> {
+    let versions: &[_] = if is_tls12 { &[&TLS12] } else { &[&TLS13, &TLS12] };
     let mut config = ClientConfig::builder_with_provider(Arc::clone(provider))
-        .with_protocol_versions(&[&TLS13, &TLS12])?
+        .with_protocol_versions(versions)?
         .dangerous()
         .with_custom_certificate_verifier(Arc::clone(verifier) as Arc<_>)
         .with_no_client_auth();
