@@ -115,7 +115,9 @@ impl Stretches {
     pub fn add(&mut self, range: Range<u64>) -> Result<(), Broken> {
         let before = self.0.range(..=range.start).next_back().map(|(&start, &end)| start..end);
         let after = self.0.range(range.start..).next().map(|(&start, &end)| start..end);
-        if before.as_ref().is_some_and(|it| it.end > range.start) || after.as_ref().is_some_and(|it| it.start < range.end) {
+        if before.as_ref().is_some_and(|it| it.end > range.start)
+            || after.as_ref().is_some_and(|it| it.start < range.end)
+        {
             return Err(Broken::Overlap);
         }
         let joins_before = before.filter(|it| it.end == range.start);
