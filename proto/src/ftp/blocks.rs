@@ -108,11 +108,11 @@ impl Broken {
 pub struct Stretches(BTreeMap<u64, u64>);
 
 impl Stretches {
-    /// Adds one, whose start is before its end.
+    /// Adds one, whose start is before its end; `most`: of stretches.
     ///
     /// # Errors
     /// Overlap, TooMuch; then nothing was added.
-    pub fn add(&mut self, range: Range<u64>) -> Result<(), Broken> {
+    pub fn add(&mut self, range: Range<u64>, most: usize) -> Result<(), Broken> {
         let before = self.0.range(..=range.start).next_back().map(|(&start, &end)| start..end);
         let after = self.0.range(range.start..).next().map(|(&start, &end)| start..end);
         if before.as_ref().is_some_and(|it| it.end > range.start)
@@ -122,7 +122,7 @@ impl Stretches {
         }
         let joins_before = before.filter(|it| it.end == range.start);
         let joins_after = after.filter(|it| it.start == range.end);
-        if joins_before.is_none() && joins_after.is_none() && self.0.len() >= APART_MAX {
+        if joins_before.is_none() && joins_after.is_none() && self.0.len() >= most {
             return Err(Broken::TooMuch);
         }
         let start = joins_before.map_or(range.start, |it| it.start);
@@ -150,6 +150,18 @@ impl Stretches {
     #[must_use]
     pub fn is_whole(&self, end: u64) -> bool {
         self.end() == end && (end == 0 || self.end_from(0) == Some(end))
+    }
+}
+
+impl Stretches {
+    /// Forgets all before `at`.
+    pub fn forget_before(&mut self, at: u64) {
+        while let Some((&start, &end)) = self.0.first_key_value().filter(|it| *it.0 < at) {
+            self.0.remove(&start);
+            if end > at {
+                self.0.insert(at, end);
+            }
+        }
     }
 }
 
@@ -211,7 +223,7 @@ impl Incoming {
         if head.count > 0 {
             let end = head.offset.checked_add(head.count).filter(|&end| end <= self.limit).ok_or(Broken::Beyond)?;
             bytes = head.offset..end;
-            self.claimed.add(bytes.clone())?;
+            self.claimed.add(bytes.clone(), APART_MAX)?;
         }
         Ok(Told { bytes, is_end, closes: head.flags & CLOSE != 0 })
     }
