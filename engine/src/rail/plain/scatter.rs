@@ -103,8 +103,11 @@ impl Streams<'_> {
         let (index, at) = state.next;
         let range = self.it.ranges.get(index).filter(|_| state.failed.is_none())?;
         let end = range.end.min(at.saturating_add(most));
-        state.next =
-            if end < range.end { (index, end) } else { (index + 1, self.it.ranges.get(index + 1).map_or(0, |it| it.start)) };
+        state.next = if end < range.end {
+            (index, end)
+        } else {
+            (index + 1, self.it.ranges.get(index + 1).map_or(0, |it| it.start))
+        };
         Some(at..end)
     }
 

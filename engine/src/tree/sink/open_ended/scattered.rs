@@ -75,14 +75,7 @@ impl Scattered {
     }
 
     fn on(of: OpenEnded, zero: u64, old: Option<u64>) -> Scattered {
-        Scattered {
-            of,
-            zero,
-            old,
-            apart: Stretches::default(),
-            digests: BTreeMap::new(),
-            hashed: BTreeMap::new(),
-        }
+        Scattered { of, zero, old, apart: Stretches::default(), digests: BTreeMap::new(), hashed: BTreeMap::new() }
     }
 
     /// Bytes that stand without a gap, from the first on.
@@ -117,7 +110,8 @@ impl Scattered {
             let (now, rest) = bytes.split_at(bytes.len().min((chunk_end - at) as usize));
             let mut held = self.hashed.remove(&index).filter(|&(_, next)| next == at);
             if at == index * CHUNK && self.hashed.len() < HASHED_AT_ONCE {
-                held = Some((Hash::alone(self.of.how.digest, HashAs { offset: at, whole: false, crc_only: false }), at));
+                held =
+                    Some((Hash::alone(self.of.how.digest, HashAs { offset: at, whole: false, crc_only: false }), at));
             }
             at += now.len() as u64;
             bytes = rest;
@@ -153,6 +147,7 @@ impl Scattered {
             }
             self.of.hash_again(there.min(chunk_end))?;
         }
+        self.apart.forget_before(self.of.bytes());
         self.of.note_many()
     }
 
