@@ -160,6 +160,7 @@ def main():
             for number in range(-1, arguments.rounds):
                 for server in both if number % 2 else both[::-1]:
                     seconds = measure(case, server, place, arguments.nice)
+                    print(f"{case} {server.name}: {seconds:.2f} s", file=sys.stderr, flush=True)
                     if number >= 0:  # the first one maps pages and hashes a password
                         results.setdefault((case, server.name), []).append(seconds)
         print("| | globus-gridftp-server, all rounds | ours, all rounds | ours to it, medians (by round) |\n|---|---|---|---|")

@@ -36,6 +36,7 @@ curl:curl:FTP, in clear and by TLS
 lftp:lftp:FTP of whole trees
 wget:wget:FTP by wget
 ncftpget:ncftp:FTP by ncftp
+globus-url-copy:globus-gass-copy-progs:FTP by MODE E
 xz:xz-utils:the binary compressed on its way over ssh
 chromium-headless-shell:chromium-headless-shell:how HTML pages look
 "
