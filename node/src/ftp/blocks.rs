@@ -60,11 +60,9 @@ impl Session<'_> {
         Ok(streams)
     }
 
-    /// The connections are for the next transfer.
+    /// The connections are for the next transfer, and so is the port where more of them may come.
     pub(super) fn keep(&mut self, streams: Vec<TcpStream>) {
-        if !streams.is_empty() {
-            self.machine.on_kept();
-        }
+        self.machine.on_kept();
         self.kept = streams;
     }
 
