@@ -147,7 +147,11 @@ pub fn file<A: FnMut() -> io::Result<Option<TcpStream>>>(
     // What the writing thread says comes first: the receiving one ends because of it.
     wrote.map_err(Cut::File)?;
     came?;
-    streams.extend(gather.streams.into_iter().filter(|it| it.is_over && !it.closes).map(|it| it.socket));
+    for mut stream in gather.streams.into_iter().filter(|it| it.is_over && !it.closes) {
+        // The next transfer on it may be shorter than what this one waited for.
+        stream.wake_from(1);
+        streams.push(stream.socket);
+    }
     if !incoming.is_whole() {
         return Err(Cut::Truncated);
     }

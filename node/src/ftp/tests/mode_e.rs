@@ -82,6 +82,28 @@ fn blocks_of_several_connections_are_one_file_and_the_connections_are_kept() {
 }
 
 #[test]
+fn a_short_file_behind_a_long_one_on_a_kept_connection_is_not_waited_for() {
+    let rig = Rig::new("e-short", |_| {});
+    let mut it = Sender::new(&rig);
+    it.client.wants("STOR a", "150");
+    let mut one = it.dial();
+    one.write_all(&Head { flags: 0, count: 200_000, offset: 0 }.encode()).unwrap();
+    one.write_all(&[7; 100_000]).unwrap();
+    // The rest and the end come at once, while the port waits for as many bytes as the block has left.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let rest = [&[7; 100_000][..], &Head::end(true, 1).encode()].concat();
+    one.write_all(&rest).unwrap();
+    it.hears("226");
+    let began = std::time::Instant::now();
+    it.client.wants("STOR b", "125");
+    block(&mut one, 0, 0, b"short");
+    end(&mut one, EOD | EOF, 1);
+    it.hears("226");
+    assert!(began.elapsed() < std::time::Duration::from_secs(2));
+    assert_eq!(it.file("b").unwrap(), b"short");
+}
+
+#[test]
 fn a_stray_connection_ends_no_transfer() {
     let rig = Rig::new("e-stray", |_| {});
     let mut it = Sender::new(&rig);

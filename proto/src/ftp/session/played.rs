@@ -373,7 +373,7 @@ impl Player {
             }
             _ => Ok(Over::Stored { bytes: die, digest: "BLAKE3 0".into(), name: None }),
         };
-        if over.is_ok() && self.is_blocks && die % 2 == 0 {
+        if over.is_ok() && self.is_blocks && die.is_multiple_of(2) {
             self.session.on_kept();
         }
         self.seen.aborted += u64::from(over == Err(End::Aborted));

@@ -203,7 +203,7 @@ impl Session {
             }
             (Ok(port), IpAddr::V4(own)) if verb == Verb::StripedPassive => {
                 let words = address::port_words(self.terms.public.unwrap_or(own), port);
-                Reply::of_lines(229, "Striped passive mode, of one stripe:", [words.into_bytes()].into_iter(), "End")
+                Reply::of_lines(229, "Striped passive mode, of one stripe:", [words.into_bytes()], "End")
             }
             (Ok(port), _) => Reply::new(229, format!("Extended passive mode (|||{port}|)")),
             (Err(NoPort::AllTaken), _) => {
