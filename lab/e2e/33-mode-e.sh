@@ -41,7 +41,7 @@ copy -p 2 -off 1000 -len 5000000 "file://$SRC/one" "$AT/part"
 same <(tail -c +1001 "$SRC/one" | head -c 5000000) <(tail -c +1001 "$ROOT/part") "a part, put"
 
 # Many small files over kept connections, commands ahead of replies.
-python3 - "$SRC/tree" "${FILES:-20000}" <<'END'
+python3 - "$SRC/tree" "${FILES:-4000}" <<'END'
 import os, random, sys
 numbers, some = random.Random(1), os.urandom(1 << 20)
 for at in range(int(sys.argv[2])):
@@ -52,7 +52,7 @@ for at in range(int(sys.argv[2])):
         out.write(some[at:at + size])
 END
 copy -r -cd -cc 4 -pp -fast "file://$SRC/tree/" "$AT/tree/"
-same_tree "$SRC/tree" "$ROOT/tree" "${FILES:-20000} small files, put by -cc 4 -pp -fast"
+same_tree "$SRC/tree" "$ROOT/tree" "${FILES:-4000} small files, put by -cc 4 -pp -fast"
 copy -r -cc 4 -pp -fast "$AT/tree/" "file://$DST/got/"
 same_tree "$SRC/tree" "$DST/got" "and got"
 
