@@ -121,6 +121,10 @@ bench-volumes: build race ## 16 loop volumes as one, by file and by chunk, besid
 bench-ftp-beside: build ## our FTP server beside vsftpd: one file each way, in clear and by TLS, in turn: target/bench/ftp-beside.json (root, vsftpd, curl; five minutes; VETH=1: between two namespaces, ROUNDS=n)
 	LONGHAUL=$(CURDIR)/target/longhaul bench/ftp-beside.py $(if $(VETH),--veth) $(if $(ROUNDS),--rounds $(ROUNDS))
 
+.PHONY: bench-mode-e-beside
+bench-mode-e-beside: build ## our FTP server beside globus-gridftp-server: MODE E each way by globus-url-copy (root, globus-gridftp-server-progs; ten minutes; ROUNDS=n)
+	LONGHAUL=$(CURDIR)/target/longhaul bench/mode-e-beside.py $(if $(ROUNDS),--rounds $(ROUNDS))
+
 beside: build ## one job over UDP and one CUBIC or BBR stream of the kernel's on one link: who gets what (iperf3; four minutes)
 	lab/beside.sh
 

@@ -38,6 +38,7 @@ wget:wget:FTP by wget
 ncftpget:ncftp:FTP by ncftp
 vsftpd:vsftpd:FTP from and to a server of others
 openssl:openssl:that server's certificate
+globus-url-copy:globus-gass-copy-progs:FTP by MODE E
 xz:xz-utils:the binary compressed on its way over ssh
 chromium-headless-shell:chromium-headless-shell:how HTML pages look
 "

@@ -231,7 +231,7 @@ C
         end
     fi
 }
-if [ "${INTEROP:-}" = full ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && command -v openssl >/dev/null; then
+if [ "${INTEROP:-}" = full ] && [ "$(id -u)" = 0 ] && type -P apt-get >/dev/null && command -v openssl >/dev/null; then
     others
 fi
 

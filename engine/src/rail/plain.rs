@@ -9,8 +9,10 @@
 //! do at once is overlapped by a second one (`receive`). `docs/design/041-ftp-server.md`.
 
 pub mod bufs; // the memory of all of them
+pub mod gather; // blocks of several streams into a file
 pub mod range; // a stream into a range of one
 pub mod receive; // a stream into a file
+pub mod scatter; // a file into blocks of several streams
 pub mod send; // a file, or bytes, into a stream
 
 use std::io;
@@ -45,6 +47,8 @@ pub enum Cut {
     Truncated,
     /// What came is no record of TLS.
     Broken(Broken),
+    /// What came are no blocks of MODE E.
+    Blocks(proto::ftp::blocks::Broken),
 }
 
 /// What the control connection has to say to a transfer.

@@ -18,6 +18,7 @@ pub mod data; // the data connection
 pub mod one_port; // where all of them come to one port
 pub mod tls; // and its handshake
 mod transfer; // files over it
+mod blocks; // and over several of them
 pub mod client; // the other side: copies from and to servers of others
 
 use std::collections::HashMap;

@@ -6,7 +6,7 @@
 //! Absent on purpose: what a command means and who may say it (`proto::ftp::session`); data connections (`data`, `transfer`).
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,6 +52,10 @@ pub struct Session<'d> {
     sessions: Option<Arc<TlsSessions>>,
     /// The port of the next data connection.
     pub(super) listener: Way,
+    /// Data connections of MODE E that are there for the next transfer.
+    pub(super) kept: Vec<TcpStream>,
+    /// And where more of them are dialled.
+    pub(super) dialled: Option<SocketAddr>,
     /// How fast this user may be, within the door's.
     pub(super) bound: Arc<Bound>,
     root: Arc<Dir>,
@@ -68,7 +72,7 @@ impl<'d> Session<'d> {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn new(door: &'d Door, stream: std::net::TcpStream, implicit: bool) -> io::Result<Session<'d>> {
+    pub fn new(door: &'d Door, stream: TcpStream, implicit: bool) -> io::Result<Session<'d>> {
         let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
         let clock = Clock(Instant::now());
         let terms = Terms {
@@ -90,6 +94,8 @@ impl<'d> Session<'d> {
             config: None,
             sessions: None,
             listener: Way::None,
+            kept: Vec::new(),
+            dialled: None,
             bound: Arc::clone(&door.bound),
             root: Arc::clone(&door.root),
         })
@@ -152,7 +158,10 @@ impl<'d> Session<'d> {
                 let port = self.listen();
                 self.machine.on_listening(now_ns, port);
             }
-            Action::Unlisten => self.listener = Way::None,
+            Action::Unlisten => {
+                self.listener = Way::None;
+                self.kept.clear();
+            }
             Action::Work(task) => {
                 let outcome = self.work(task);
                 self.machine.on_done(self.clock.now_ns(), outcome);
@@ -218,6 +227,7 @@ impl<'d> Session<'d> {
         let other = |error: io::Error| NoPort::Other(error.to_string());
         // A place of before would keep this session from the next.
         self.listener = Way::None;
+        self.kept.clear();
         if let Some(one) = &self.door.one_port {
             let place = one.wait(self.peer.ip(), self.sessions.clone()).map_err(|error| match error.kind() {
                 io::ErrorKind::TimedOut => NoPort::AllTaken,

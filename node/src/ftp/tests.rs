@@ -727,3 +727,5 @@ fn a_command_in_one_flight_with_the_last_of_a_handshake_is_heard() {
     let mut client = Client { line: BufReader::new(StreamOwned::new(tls, stream)) };
     assert!(client.hear().starts_with("331"));
 }
+
+mod mode_e; // over several data connections

@@ -17,10 +17,12 @@ use std::time::{Duration, Instant};
 use engine::rail::plain::bufs::Taken;
 use engine::rail::plain::{self, Cut, Heard, Keys, Line, receive, send};
 use engine::tree::is_ours;
+use engine::tree::sink::open_ended::scattered::Scattered;
 use engine::tree::sink::open_ended::{From, OpenEnded};
 use engine::worker::bound::Bound;
 use sys::fs::{Dir, Kind};
 
+use proto::ftp::blocks::Head;
 use proto::ftp::facts::{self, Facts};
 use proto::ftp::path;
 use proto::ftp::session::Session as Machine;
@@ -35,9 +37,9 @@ use super::tls::{self, Next};
 use super::users::hex;
 
 /// A transfer on which nothing moves for so long is over.
-const SILENCE: Duration = Duration::from_secs(300);
+pub(super) const SILENCE: Duration = Duration::from_secs(300);
 /// Others have all bufs: how long a transfer waits for them.
-const BUFS_TIME: Duration = Duration::from_secs(30);
+pub(super) const BUFS_TIME: Duration = Duration::from_secs(30);
 /// Lines of a listing that go at once.
 const BATCH_BYTES: usize = 32 << 10;
 /// A client that was killed closes both connections in the same moment: its control connection's end is there so much after the data's, and a round
@@ -70,6 +72,7 @@ impl Session<'_> {
         let way = match connect.way {
             machine::Way::None => Way::None,
             machine::Way::Passive => std::mem::take(&mut self.listener),
+            machine::Way::Kept(_) => Way::None,
             machine::Way::Active(address) => Way::Active(address),
         };
         let beside = self.line.as_fd().try_clone_to_owned().map_err(failed)?;
@@ -105,7 +108,7 @@ impl Session<'_> {
     }
 
     /// The client hears that it may begin.
-    fn opening(&mut self) -> Result<(), End> {
+    pub(super) fn opening(&mut self) -> Result<(), End> {
         self.machine.on_connected(self.clock.now_ns());
         self.flush().map_err(|_| End::ControlGone)
     }
@@ -140,6 +143,10 @@ impl Session<'_> {
         let prepared = opened.as_ref().map(|&(bytes, _)| Prepared::File { bytes }).map_err(Clone::clone);
         let connect = self.machine.on_prepared(self.clock.now_ns(), prepared);
         let (Some(connect), Ok((_, file))) = (connect, opened) else { return };
+        if let Some(blocks) = &connect.blocks {
+            let over = self.send_blocks(&connect, blocks, &file);
+            return self.machine.on_over(self.clock.now_ns(), over);
+        }
         let over = self.open_data(&connect).and_then(|mut data| {
             let sent = self.send_file(&mut data, &file, connect.range.clone());
             sent.map(|()| Over::Sent).map_err(|cut| self.end_of(&cut))
@@ -196,27 +203,46 @@ impl Session<'_> {
         let prepared = opened.as_ref().map(|_| Prepared::Listing).map_err(Clone::clone);
         let connect = self.machine.on_prepared(self.clock.now_ns(), prepared);
         let (Some(connect), Ok(folder)) = (connect, opened) else { return };
-        let over = self.open_data(&connect).and_then(|mut data| {
-            let sent = self.send_list(&mut data, folder.as_ref(), &path, pattern.as_deref(), form);
-            sent.map(|()| Over::Sent).map_err(|cut| self.end_of(&cut))
-        });
+        let what = Listed { folder: folder.as_ref(), path: &path, pattern: pattern.as_deref(), form };
+        let over = match &connect.blocks {
+            None => self.open_data(&connect).and_then(|mut data| self.send_list(&mut data, &what, None)),
+            Some(blocks) => self.open_streams(&connect, blocks).and_then(|mut streams| {
+                let first = streams.remove(0);
+                let beside = self.line.as_fd().try_clone_to_owned();
+                let beside = beside.map_err(|error| End::NoConnection(error.to_string()))?;
+                let mut data = Data { stream: first, keys: None, beside };
+                let sent = self.send_list(&mut data, &what, Some(&streams))?;
+                streams.insert(0, data.stream);
+                self.keep(streams);
+                Ok(sent)
+            }),
+        };
         self.machine.on_over(self.clock.now_ns(), over);
     }
 
-    fn send_list(
-        &mut self,
-        data: &mut Data,
-        folder: Option<&Dir>,
-        path: &[u8],
-        pattern: Option<&[u8]>,
-        form: Form,
-    ) -> Result<(), Cut> {
+    /// `others`: connections of MODE E beside the first.
+    fn send_list(&mut self, data: &mut Data, what: &Listed<'_>, others: Option<&[TcpStream]>) -> Result<Over, End> {
+        let sent = self.send_lines(data, what, others);
+        sent.map(|()| Over::Sent).map_err(|cut| self.end_of(&cut))
+    }
+
+    fn send_lines(&mut self, data: &mut Data, what: &Listed<'_>, others: Option<&[TcpStream]>) -> Result<(), Cut> {
+        let &Listed { folder, path, pattern, form } = what;
         let (now_s, _) = sys::clock::unix_time();
         let bound = Arc::clone(&self.bound);
         let may_write = self.machine.rights().write;
         let root = Arc::clone(self.root());
         let (mut line, mut keys) = data.line(&mut self.line, &mut self.machine, self.clock, &bound, false);
         let mut batch = Vec::with_capacity(BATCH_BYTES + 1024);
+        let mut at = 0;
+        let mut head = |batch: &[u8]| match others {
+            Some(_) => {
+                let head = Head { flags: 0, count: batch.len() as u64, offset: at };
+                at += batch.len() as u64;
+                head.encode().to_vec()
+            }
+            None => Vec::new(),
+        };
         let add = |batch: &mut Vec<u8>, name: &[u8], facts: &Facts| {
             match form {
                 Form::Long => facts::write_long(batch, name, facts, now_s),
@@ -253,17 +279,29 @@ impl Session<'_> {
                         add(&mut batch, &name, &facts_of(&stat));
                     }
                     if batch.len() >= BATCH_BYTES {
+                        send::bytes(&mut line, keys.as_deref_mut(), &head(&batch))?;
                         send::bytes(&mut line, keys.as_deref_mut(), &batch)?;
                         batch.clear();
                     }
                 }
             }
         }
-        send::bytes(&mut line, keys.as_deref_mut(), &batch)?;
-        send::end(&mut line, keys)
+        let mut last = head(&batch);
+        last.extend_from_slice(&batch);
+        let Some(others) = others else {
+            send::bytes(&mut line, keys.as_deref_mut(), &last)?;
+            return send::end(&mut line, keys);
+        };
+        last.extend_from_slice(&Head::end(true, others.len() as u64 + 1).encode());
+        send::bytes(&mut line, keys, &last)?;
+        // Into a send buffer with room for 17 bytes: what was sent before is with the client.
+        others
+            .iter()
+            .try_for_each(|mut it| io::Write::write_all(&mut it, &Head::end(false, 0).encode()))
+            .map_err(Cut::Network)
     }
 
-    /// STOR, APPE, STOU.
+    /// STOR, APPE, STOU, ESTO.
     fn store(&mut self, transfer: Transfer) {
         let is_unique = transfer.kind == TransferKind::StoreUnique;
         let path = if is_unique { unique_name(&transfer.path) } else { transfer.path };
@@ -273,8 +311,13 @@ impl Session<'_> {
             (at, _) => From::At(at),
         };
         let taken = self.door.bufs.take(receive::BUFS_MIN, receive::BUFS_MAX, BUFS_TIME).ok_or(Fault::NoMemory);
+        let (root, how) = (self.root(), self.door.settings.how);
         let begun = taken.and_then(|taken| {
-            let part = OpenEnded::begin(self.root(), &path, from, self.door.settings.how);
+            let part = match transfer.into {
+                Some(zero) => Scattered::begin_into(root, &path, zero, how).map(Begun::Blocks),
+                None if transfer.is_blocks => Scattered::begin(root, &path, from, how).map(Begun::Blocks),
+                None => OpenEnded::begin(root, &path, from, how).map(Begun::Stream),
+            };
             part.map(|part| (taken, part)).map_err(|error| match error.raw_os_error() {
                 None if error.kind() == io::ErrorKind::InvalidInput => Fault::Short,
                 _ => fault_of(&error),
@@ -284,10 +327,13 @@ impl Session<'_> {
         let connect = self.machine.on_prepared(self.clock.now_ns(), prepared);
         let Ok((taken, part)) = begun else { return };
         let Some(connect) = connect else {
-            let _ = part.leave();
-            return;
+            return part.leave();
         };
-        let over = self.receive_file(&connect, taken, part, transfer.announced, is_unique.then_some(path));
+        let (announced, name) = (transfer.announced, is_unique.then_some(path));
+        let over = match part {
+            Begun::Stream(part) => self.receive_file(&connect, taken, part, announced, name),
+            Begun::Blocks(part) => self.receive_blocks(&connect, taken, part, announced, name),
+        };
         self.machine.on_over(self.clock.now_ns(), over);
     }
 
@@ -317,7 +363,7 @@ impl Session<'_> {
         }
         if let Err(cut) = came {
             // A full disk is not to stay full of parts.
-            if matches!(&cut, Cut::File(error) if is_full(error)) {
+            if matches!(&cut, Cut::File(error) if is_full(&fault_of(error))) {
                 part.discard()
             } else {
                 drop(part.leave())
@@ -333,7 +379,7 @@ impl Session<'_> {
         Ok(Over::Stored { bytes: whole.bytes, digest: self.digest_words(&whole.digest), name })
     }
 
-    fn digest_words(&self, digest: &[u8; 32]) -> String {
+    pub(super) fn digest_words(&self, digest: &[u8; 32]) -> String {
         match self.door.settings.how.digest {
             proto::wire::control::DigestKind::Blake3 => format!("BLAKE3 {}", hex(digest)),
             proto::wire::control::DigestKind::Crc64 => {
@@ -370,7 +416,7 @@ impl Session<'_> {
         }
     }
 
-    fn end_of(&self, cut: &Cut) -> End {
+    pub(super) fn end_of(&self, cut: &Cut) -> End {
         match cut {
             Cut::Stopped => self.stopped(),
             Cut::Silent => End::Silent,
@@ -378,7 +424,38 @@ impl Session<'_> {
             Cut::File(error) => End::File(fault_of(error)),
             Cut::Truncated => End::Truncated,
             Cut::Broken(broken) => End::Broken(format!("{broken:?}")),
+            Cut::Blocks(broken) => End::Blocks(broken.words()),
         }
+    }
+}
+
+/// A folder, or one name.
+struct Listed<'a> {
+    folder: Option<&'a Dir>,
+    path: &'a [u8],
+    pattern: Option<&'a [u8]>,
+    form: Form,
+}
+
+/// An upload that has begun.
+enum Begun {
+    Stream(OpenEnded),
+    Blocks(Scattered),
+}
+
+impl Begun {
+    fn bytes(&self) -> u64 {
+        match self {
+            Begun::Stream(part) => part.bytes(),
+            Begun::Blocks(part) => part.standing(),
+        }
+    }
+
+    fn leave(self) {
+        let _ = match self {
+            Begun::Stream(part) => part.leave(),
+            Begun::Blocks(part) => part.leave(),
+        };
     }
 }
 
@@ -406,7 +483,7 @@ impl Data {
 }
 
 /// What the control connection says while a transfer waits.
-fn hear(control: &mut ControlLine, machine: &mut Machine, now_ns: u64, is_upload: bool) -> Heard {
+pub(super) fn hear(control: &mut ControlLine, machine: &mut Machine, now_ns: u64, is_upload: bool) -> Heard {
     if !control.pull(machine, now_ns) {
         // What a client that died had sent by then is worth keeping.
         return if is_upload { Heard::Deaf } else { Heard::Stop };
@@ -418,6 +495,6 @@ fn hear(control: &mut ControlLine, machine: &mut Machine, now_ns: u64, is_upload
     }
 }
 
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
+pub(super) const fn is_full(fault: &Fault) -> bool {
+    matches!(fault, Fault::Full | Fault::TooLarge)
 }

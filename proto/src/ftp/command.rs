@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use core::net::SocketAddr;
 
 use super::address::{self, Extended};
+use super::blocks::CONNECTIONS_MAX;
 use super::facts::{NAMES, Wanted};
 use super::reply::Reply;
 use super::time;
@@ -140,9 +141,21 @@ verbs! {
     RenameTo = "RNTO";
     /// What has no command: CHMOD, UTIME.
     Site = "SITE";
+    /// A port here for each of the server's ends, which is one (GFD.20).
+    StripedPassive = "SPAS";
+    /// The same there.
+    StripedPort = "SPOR";
+    /// A part of a file, to the client.
+    ExtendedRetrieve = "ERET";
+    /// A part of a file, from it.
+    ExtendedStore = "ESTO";
+    /// How large a socket's buffer is.
+    BufferSize = "SBUF";
+    /// Whether data connections are authenticated by GSI.
+    DataAuthentication = "DCAU";
     /// Known, and not done.
-    NotDone = "ACCT" | "SMNT" | "REIN" | "COMB" | "ADAT" | "CONF" | "ENC" | "MIC" | "LPRT" | "LPSV" | "SPAS" | "SPOR" | "ERET" | "ESTO" | "SBUF" | "DCAU" | "LHDATA"
-        | "THMB" | "XSHA384" | "DSIZ" | "XRSQ" | "XRCP" | "XSEN" | "XSEM" | "MFCT";
+    NotDone = "ACCT" | "SMNT" | "REIN" | "COMB" | "ADAT" | "CONF" | "ENC" | "MIC" | "LPRT" | "LPSV" | "LHDATA" | "THMB"
+        | "XSHA384" | "DSIZ" | "XRSQ" | "XRCP" | "XSEN" | "XSEM" | "MFCT";
 }
 
 impl Verb {
@@ -227,6 +240,8 @@ pub enum Options {
     Hash(Digest),
     /// Which facts listings have.
     Facts(Wanted),
+    /// Over how many connections MODE E sends; `None`: something else was said, which changes nothing.
+    Parallel(Option<u16>),
 }
 
 /// What MFF sets.
@@ -278,6 +293,16 @@ pub enum Command {
     Hash(Option<Digest>, Part, Vec<u8>),
     /// SITE HELP.
     SiteHelp,
+    /// REST in MODE E: what the other end has, as first bytes and those behind the last.
+    Have(Vec<(u64, u64)>),
+    /// ERET: a part of a file.
+    PartOf(Part, Vec<u8>),
+    /// ESTO: where in a file the first byte goes.
+    Into(u64, Vec<u8>),
+    /// MODE E; false: MODE S.
+    Blocks(bool),
+    /// SITE CLIENTINFO.
+    SiteClient,
 }
 
 type Parsed = Result<Command, Reply>;
@@ -327,6 +352,8 @@ impl Command {
             V::Hash | V::Crc | V::Md5 | V::Sha1 | V::Sha256 | V::Sha512 => hash(verb, text),
             V::SetModified | V::SetFacts => set(verb, text),
             V::Site => site(text),
+            V::ExtendedRetrieve => extended_part(text),
+            V::ExtendedStore => extended_place(text),
             V::User if text.is_empty() || text.contains(&0) => no(501, "USER wants a name."),
             V::User => Ok(Command::User(text.to_vec())),
             V::Pass => Ok(Command::Pass(text.to_vec())),
@@ -352,24 +379,32 @@ impl Command {
                 Some(b'I' | b'L' | b'A') => Ok(Command::Plain(verb)),
                 _ => no(504, "TYPE A and I, and both as they are."),
             },
-            V::Mode if !text.eq_ignore_ascii_case(b"S") => {
-                no(504, "MODE S alone: deflate is slower than the wire here.")
+            V::Mode => match text {
+                b"S" | b"s" => Ok(Command::Blocks(false)),
+                b"E" | b"e" => Ok(Command::Blocks(true)),
+                _ => no(504, "MODE S and MODE E: deflate is slower than the wire here."),
+            },
+            V::BufferSize if number(text).is_none() => no(501, "SBUF wants a number of bytes."),
+            V::DataAuthentication if !text.eq_ignore_ascii_case(b"N") => {
+                no(504, "DCAU N: GSI is not built here, so no data connection is authenticated by it.")
             }
             V::Structure if !text.eq_ignore_ascii_case(b"F") => no(504, "STRU F alone."),
             V::Allocate => match text.split(|&byte| byte == b' ').next().and_then(number) {
                 Some(bytes) => Ok(Command::Allocate(bytes)),
                 None => no(501, "ALLO wants a number of bytes."),
             },
+            V::Restart if text.contains(&b'-') => have(text),
             V::Restart => {
                 number(text).map(Command::Restart).ok_or_else(|| Reply::new(501, "REST wants a number of bytes."))
             }
+            V::StripedPort if text.contains(&b' ') => no(501, "SPOR with one address: there is one end here."),
             V::Range => range(text),
             V::Extended => match address::parse_extended(text) {
                 Some(extended) => Ok(Command::Extended(extended)),
                 None => no(522, "Network protocol not supported, use (1,2)"),
             },
-            V::Port | V::ExtendedPort => {
-                let parse = if verb == V::Port { address::parse_port } else { address::parse_eprt };
+            V::Port | V::ExtendedPort | V::StripedPort => {
+                let parse = if verb == V::ExtendedPort { address::parse_eprt } else { address::parse_port };
                 parse(text).map(Command::Dial).ok_or_else(|| Reply::new(501, "That is no address."))
             }
             _ => Ok(Command::Plain(verb)),
@@ -397,7 +432,72 @@ fn options(text: &[u8]) -> Parsed {
             None => no(504, "No such digest; FEAT names those that there are."),
         },
         (b"MLST", names) => Ok(Command::Options(Options::Facts(Wanted::parse(names)))),
+        (b"RETR", words) => parallel(words),
         _ => no(501, "No such option."),
+    }
+}
+
+/// `Parallelism=n,n,n;` (GFD.20 section 4: to begin with, at least, at most), and `StripeLayout=…;BlockSize=…;`, which says how bytes are dealt out to
+/// stripes: there is one.
+fn parallel(words: &[u8]) -> Parsed {
+    let bad = || Reply::new(501, "OPTS RETR Parallelism=n,n,n;");
+    let mut found = None;
+    for word in words.split(|&byte| byte == b';').filter(|word| !word.is_empty()) {
+        let at = word.iter().position(|&byte| byte == b'=').ok_or_else(bad)?;
+        match (&word[..at], &word[at + 1..]) {
+            (b"PARALLELISM", numbers) => {
+                let mut numbers = numbers.split(|&byte| byte == b',').map(number);
+                let first = numbers.next().flatten().filter(|&it| it > 0).ok_or_else(bad)?;
+                if !numbers.all(|it| it.is_some()) {
+                    return Err(bad());
+                }
+                found = Some(u16::try_from(first).unwrap_or(CONNECTIONS_MAX).min(CONNECTIONS_MAX));
+            }
+            (b"STRIPELAYOUT", b"BLOCKED" | b"PARTITIONED") => {}
+            (b"BLOCKSIZE", size) if number(size).is_some() => {}
+            _ => return Err(bad()),
+        }
+    }
+    Ok(Command::Options(Options::Parallel(found)))
+}
+
+/// `REST 0-100,200-300`: from the first byte to the one behind the last (GFD.20 section 7).
+fn have(text: &[u8]) -> Parsed {
+    let one = |word: &[u8]| {
+        let at = word.iter().position(|&byte| byte == b'-')?;
+        Some((number(&word[..at])?, number(&word[at + 1..])?)).filter(|(from, to)| from <= to)
+    };
+    let all: Option<Vec<_>> = text.split(|&byte| byte == b',').map(one).collect();
+    all.map(Command::Have)
+        .ok_or_else(|| Reply::new(501, "REST first-behind,first-behind in MODE E, a number in MODE S."))
+}
+
+/// `ERET P offset bytes name` (GFD.20 section 4).
+fn extended_part(text: &[u8]) -> Parsed {
+    let (what, rest) = word(text);
+    if !what.eq_ignore_ascii_case(b"P") {
+        return no(504, "ERET P offset bytes name");
+    }
+    let (from, rest) = word(rest);
+    let (count, name) = word(rest);
+    match (number(from), number(count)) {
+        (Some(from), Some(count)) if from.checked_add(count).is_some() => {
+            Ok(Command::PartOf(Part { from, to: Some(from + count) }, some_name(name)?))
+        }
+        _ => no(501, "ERET P offset bytes name"),
+    }
+}
+
+/// `ESTO A offset name`.
+fn extended_place(text: &[u8]) -> Parsed {
+    let (what, rest) = word(text);
+    if !what.eq_ignore_ascii_case(b"A") {
+        return no(504, "ESTO A offset name");
+    }
+    let (at, name) = word(rest);
+    match number(at) {
+        Some(at) => Ok(Command::Into(at, some_name(name)?)),
+        None => no(501, "ESTO A offset name"),
     }
 }
 
@@ -485,6 +585,9 @@ fn site(text: &[u8]) -> Parsed {
     if verb.eq_ignore_ascii_case(b"HELP") {
         return Ok(Command::SiteHelp);
     }
+    if verb.eq_ignore_ascii_case(b"CLIENTINFO") {
+        return Ok(Command::SiteClient);
+    }
     let facts = NewFacts::default();
     if verb.eq_ignore_ascii_case(b"CHMOD") {
         let (digits, path) = word(rest);
@@ -533,6 +636,16 @@ mod tests {
             (b"RANG 1 0", Command::Range(None)),
             (b"REST 18446744073709551615", Command::Restart(u64::MAX)),
             (b"EPSV ALL", Command::Extended(Extended::All)),
+            (b"MODE e", Command::Blocks(true)),
+            (b"OPTS RETR Parallelism=4,2,8;", Command::Options(Options::Parallel(Some(4)))),
+            (b"OPTS RETR parallelism=99999999,1,1;", Command::Options(Options::Parallel(Some(32)))),
+            (b"OPTS RETR StripeLayout=Blocked;BlockSize=1048576;", Command::Options(Options::Parallel(None))),
+            (b"REST 0-100,200-300", Command::Have(alloc::vec![(0, 100), (200, 300)])),
+            (b"ERET P 5 4 a b", Command::PartOf(Part { from: 5, to: Some(9) }, path())),
+            (b"ESTO A 5 a b", Command::Into(5, path())),
+            (b"SPOR 10,0,0,9,8,0", Command::Dial("10.0.0.9:2048".parse().unwrap())),
+            (b"DCAU N", Command::Plain(Verb::DataAuthentication)),
+            (b"SBUF 4194304", Command::Plain(Verb::BufferSize)),
             (b"HASH a b", Command::Hash(None, Part::default(), path())),
             (b"XCRC a b", Command::Hash(Some(Digest::Crc32), Part::default(), path())),
             (b"XMD5 \"a b\" 3", Command::Hash(Some(Digest::Md5), Part { from: 3, to: None }, path())),
@@ -568,6 +681,7 @@ mod tests {
             (b"STOR a\rb", 553),
             (b"USER", 501),
             (b"REST -1", 501),
+            (b"REST 1-", 501),
             (b"REST +1", 501),
             (b"REST 18446744073709551616", 501),
             (b"REST 1 ", 501),
@@ -579,6 +693,20 @@ mod tests {
             (b"PORT 1,2,3", 501),
             (b"TYPE E", 504),
             (b"MODE Z", 504),
+            (b"OPTS RETR Parallelism=0,0,0;", 501),
+            (b"OPTS RETR Parallelism=4,x;", 501),
+            (b"OPTS RETR Nonsense=1;", 501),
+            (b"REST 5-4", 501),
+            (b"REST 0-5,", 501),
+            (b"ERET P 1 18446744073709551615 a", 501),
+            (b"ERET P 1 2", 501),
+            (b"ERET X 1 2 a", 504),
+            (b"ESTO A x a", 501),
+            (b"ESTO A 1", 501),
+            (b"SPOR 10,0,0,9,8,0 10,0,0,9,8,1", 501),
+            (b"DCAU A", 504),
+            (b"DCAU S x", 504),
+            (b"SBUF x", 501),
             (b"STRU R", 504),
             (b"AUTH GSSAPI", 504),
             (b"PROT C", 534),
@@ -607,6 +735,6 @@ mod tests {
             assert!(Verb::WORDS[..at].iter().all(|(other, _)| other != word), "{word}");
             assert_eq!(Verb::split(word.to_ascii_lowercase().as_bytes()).0, Some(*verb));
         }
-        assert_eq!(Verb::WORDS.iter().filter(|(_, verb)| !verb.needs_login()).count(), 15 + 25);
+        assert_eq!(Verb::WORDS.iter().filter(|(_, verb)| !verb.needs_login()).count(), 15 + 19);
     }
 }

@@ -10,6 +10,7 @@
 pub mod line; // bytes into lines, Telnet taken out
 pub mod command; // lines into commands
 pub mod address; // where a data connection goes
+pub mod blocks; // what comes over several of them
 pub mod path; // names beneath the root
 pub mod time; // times as digits
 pub mod facts; // what is said of a file, by MLSD and by LIST

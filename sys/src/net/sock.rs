@@ -178,6 +178,12 @@ pub fn send(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     Ok(rustix::net::send(socket, bytes, rustix::net::SendFlags::NOSIGNAL)?)
 }
 
+/// The same, of bytes behind which more follow at once: they leave together (MSG_MORE, send(2)).
+pub fn send_more(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    use rustix::net::SendFlags;
+    Ok(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::MORE)?)
+}
+
 /// Receives what a socket has, now or within its read timeout; 0: the other end has ended its stream. Errors: EAGAIN: nothing.
 pub fn receive(socket: impl AsFd, into: &mut [u8]) -> io::Result<usize> {
     Ok(rustix::net::recv(socket, into, rustix::net::RecvFlags::empty())?.0)

@@ -212,7 +212,7 @@ pub fn end<H: FnMut() -> Heard, N>(line: &mut Line<'_, H>, keys: Option<&mut Key
 }
 
 /// Sends all of these.
-fn all<H: FnMut() -> Heard>(line: &mut Line<'_, H>, bytes: &[u8]) -> Result<(), Cut> {
+pub(super) fn all<H: FnMut() -> Heard>(line: &mut Line<'_, H>, bytes: &[u8]) -> Result<(), Cut> {
     let mut left = bytes;
     while !left.is_empty() {
         let slice = line.let_go(left.len() as u64)? as usize;

@@ -51,8 +51,17 @@ impl InOrder {
 
     /// So many whole chunks are there already, each with this digest; at least one byte more has to follow.
     pub fn skip(&mut self, chunk: &Digest) {
+        self.close_open();
         self.close(*chunk);
         self.bytes += self.chunk_bytes;
+    }
+
+    /// A whole chunk that stands open is not the last.
+    fn close_open(&mut self) {
+        if self.bytes > 0 && self.is_open() {
+            let digest = self.open_digest();
+            self.close(digest);
+        }
     }
 
     /// Bytes so far.
@@ -66,9 +75,8 @@ impl InOrder {
         let mut left = bytes;
         while !left.is_empty() {
             let in_chunk = self.bytes % self.chunk_bytes;
-            if in_chunk == 0 && self.bytes > 0 && self.is_open() {
-                let digest = self.open_digest();
-                self.close(digest);
+            if in_chunk == 0 {
+                self.close_open();
             }
             let (now, rest) = left.split_at(left.len().min((self.chunk_bytes - in_chunk) as usize));
             match &mut self.way {

@@ -12,6 +12,8 @@
 //! journal   that of proto::journal; its length is FILE_BYTES_MAX and its time 0: of a file of no length yet
 //! ```
 
+pub mod scattered; // the same, of bytes in any order
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, IoSlice, Read};
@@ -376,6 +378,10 @@ impl OpenEnded {
         if !self.ends_in_hole {
             sys::fs::write_at_gathered(&self.part, &mut slices, offset)?;
         }
+        self.note_many()
+    }
+
+    fn note_many(&mut self) -> io::Result<()> {
         if (self.fresh.1.len() - self.noted) as u64 * u64::from(CHUNK_BYTES) >= NOTE_BYTES {
             self.note()?;
         }

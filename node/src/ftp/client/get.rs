@@ -872,6 +872,7 @@ pub fn cut_words(cut: &Cut) -> String {
         Cut::Network(error) => format!("the data connection failed: {error}"),
         Cut::File(error) => error.to_string(),
         Cut::Truncated => "the data connection ended without the word of TLS that it is whole".to_owned(),
+        Cut::Blocks(broken) => format!("the data connection brought {}", broken.words()),
         Cut::Broken(broken) => format!("the data connection is no TLS any more ({broken:?})"),
     }
 }

@@ -97,6 +97,8 @@ pub enum End {
     Network(String),
     /// What came is no record of TLS.
     Broken(String),
+    /// What came are no blocks of MODE E that can be taken.
+    Blocks(&'static str),
     /// It ended without the word that the file is whole.
     Truncated,
     /// The file failed.
@@ -122,6 +124,7 @@ impl End {
             End::Silent => (426, "Nothing moved for 300 s."),
             End::Network(why) => return Reply::new(426, format!("The data connection failed: {why}.")),
             End::Broken(why) => return Reply::new(426, format!("The data connection is no TLS any more ({why}).")),
+            End::Blocks(why) => return Reply::new(426, format!("That is no transfer of MODE E: {why}.")),
             End::Truncated => (
                 426,
                 "The data connection ended without the word that the file is whole; what came is kept: ask SIZE, go on with REST.",

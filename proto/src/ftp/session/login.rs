@@ -138,6 +138,7 @@ impl Session {
         self.is_secure = true;
         (self.name, self.rights, self.rename_from, self.announced) = (None, None, None, None);
         self.part = Part::default();
+        self.is_blocks = false;
         self.doing = Doing::Idle;
         if self.terms.implicit {
             self.greet();

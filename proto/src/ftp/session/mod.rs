@@ -35,7 +35,7 @@ use super::facts::Wanted;
 use super::line::{Line, Lines};
 use super::reply::Reply;
 use transfer::Moving;
-pub use transfer::{Connect, Over, Prepared};
+pub use transfer::{Blocks, Connect, Over, Prepared, TELL_TIME_NS};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// So long to say AUTH, where TLS is demanded, and so long for each handshake.
@@ -164,6 +164,10 @@ pub struct Transfer {
     pub part: Part,
     /// How long the upload is, by ALLO.
     pub announced: Option<u64>,
+    /// ESTO: where in the file that stands the upload's first byte goes.
+    pub into: Option<u64>,
+    /// It goes by MODE E.
+    pub is_blocks: bool,
 }
 
 /// What is moved.
@@ -202,6 +206,8 @@ pub enum Way {
     Passive,
     /// We connect, to the client's own address.
     Active(SocketAddr),
+    /// Connections of an earlier transfer by MODE E, in the same direction; false: to the client.
+    Kept(bool),
 }
 
 /// What came of a login.
@@ -283,6 +289,16 @@ pub struct Session {
     wanted: Wanted,
     /// A transfer was stopped by an ABOR whose turn has not come.
     has_stopped: bool,
+    /// MODE E.
+    is_blocks: bool,
+    /// Connections that it sends over.
+    parallel: u16,
+    /// What the other end has, by REST in MODE E.
+    have: Vec<(u64, u64)>,
+    /// The transfer goes over connections of an earlier one.
+    is_reused: bool,
+    /// When the client heard of the upload's progress.
+    told_ns: u64,
 }
 
 impl Session {
@@ -310,6 +326,11 @@ impl Session {
             digest: Digest::Sha256,
             wanted: Wanted::ALL,
             has_stopped: false,
+            is_blocks: false,
+            parallel: 1,
+            have: Vec::new(),
+            is_reused: false,
+            told_ns: now_ns,
             terms,
         };
         if session.terms.implicit {
@@ -393,7 +414,8 @@ impl Session {
     pub fn held_bytes(&self) -> usize {
         let out = self.out.iter().map(|action| if let Action::Say(bytes) = action { bytes.len() } else { 0 });
         let names = self.name.iter().chain(&self.rename_from).map(Vec::len).sum::<usize>();
-        self.lines.held_bytes() + out.sum::<usize>() + names + self.cwd.len()
+        let have = self.have.len() * size_of::<(u64, u64)>();
+        self.lines.held_bytes() + out.sum::<usize>() + names + self.cwd.len() + have
     }
 
     /// Does `next_action` have something?
@@ -450,7 +472,7 @@ impl Session {
     }
 
     fn forget_way(&mut self) {
-        if core::mem::take(&mut self.way) == Way::Passive {
+        if matches!(core::mem::take(&mut self.way), Way::Passive | Way::Kept(_)) {
             self.act(Action::Unlisten);
         }
     }
@@ -474,19 +496,20 @@ impl Session {
         }
         // RNTO follows at once (RFC 959 section 4.1.3), and nobody else's login comes between; REST holds for one transfer (RFC 3659 section 5.3).
         let rename_from = self.rename_from.take();
-        let part = self.part;
-        if !matches!(
-            verb,
-            V::Restart | V::Range | V::Passive | V::Extended | V::Port | V::ExtendedPort | V::Type | V::Allocate
-        ) {
+        let (part, have) = (self.part, core::mem::take(&mut self.have));
+        if keeps_part(verb) {
+            self.have = have.clone();
+        } else {
             self.part = Part::default();
         }
         match Command::parse(verb, argument)? {
             Command::Named(V::RenameTo, to) => self.rename(rename_from, &to),
             Command::Named(verb @ (V::Retrieve | V::Store | V::Append | V::List | V::Names | V::ListFacts), name) => {
-                self.transfer(verb, &name, part)
+                self.transfer(verb, &name, (part, None), have)
             }
-            Command::Plain(V::StoreUnique) => self.transfer(V::StoreUnique, b"", part),
+            Command::PartOf(part, name) => self.transfer(V::Retrieve, &name, (part, None), have),
+            Command::Into(at, name) => self.transfer(V::Store, &name, (part, Some(at)), have),
+            Command::Plain(V::StoreUnique) => self.transfer(V::StoreUnique, b"", (part, None), have),
             Command::Named(verb, name) => self.on_name(verb, &name),
             Command::Set(verb, facts, name) => self.set(verb, facts, &name),
             Command::Hash(digest, part, name) => self.hash(digest, part, &name),
@@ -498,4 +521,23 @@ impl Session {
             command => self.settle(verb, command),
         }
     }
+}
+
+/// Is this said between REST and the transfer that it is for?
+const fn keeps_part(verb: Verb) -> bool {
+    use Verb as V;
+    matches!(
+        verb,
+        V::Restart
+            | V::Range
+            | V::Passive
+            | V::Extended
+            | V::StripedPassive
+            | V::Port
+            | V::ExtendedPort
+            | V::StripedPort
+            | V::Type
+            | V::Allocate
+            | V::Options
+    )
 }

@@ -12,6 +12,7 @@ use core::net::{IpAddr, Ipv4Addr};
 
 use super::fault::{End, Fault};
 use super::{Action, LogIn, NoPort, Outcome, Over, Prepared, Rights, Session, Task, Terms, TransferKind, Way};
+use crate::ftp::blocks::CONNECTIONS_MAX;
 use crate::ftp::command::Verb;
 use crate::ftp::facts::{Facts, Kind};
 use crate::ftp::line::{LINE_BYTES_MAX, Line, Lines, WAITING_BYTES_MAX};
@@ -20,9 +21,9 @@ use crate::ftp::reply::code_of;
 /// What a session holds at most: lines that wait and a read more, a line being answered, its reply with each byte doubled, and three names.
 pub const HELD_BYTES_MAX: usize = WAITING_BYTES_MAX + 4096 + 3 * LINE_BYTES_MAX + 4 * LINE_BYTES_MAX + 1024;
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9));
-const CODES: [u16; 37] = [
-    150, 200, 211, 212, 213, 214, 215, 220, 221, 226, 227, 229, 230, 234, 250, 257, 331, 350, 421, 425, 426, 450, 451,
-    452, 500, 501, 502, 503, 504, 521, 522, 530, 533, 534, 536, 550, 554,
+const CODES: [u16; 40] = [
+    111, 112, 125, 150, 200, 211, 212, 213, 214, 215, 220, 221, 226, 227, 229, 230, 234, 250, 257, 331, 350, 421, 425,
+    426, 450, 451, 452, 500, 501, 502, 503, 504, 521, 522, 530, 533, 534, 536, 550, 554,
 ];
 const CODES_OF_NAMES: [u16; 2] = [552, 553];
 
@@ -65,6 +66,8 @@ struct Player {
     unanswered: Lines,
     waiting: Waiting,
     kind: TransferKind,
+    /// The transfer goes by MODE E.
+    is_blocks: bool,
     may_clear: bool,
     /// Of the user that was named last.
     let_clear: bool,
@@ -102,6 +105,7 @@ pub fn play(input: &[u8]) -> Played {
         unanswered: Lines::default(),
         waiting: Waiting::Nothing,
         kind: TransferKind::Store,
+        is_blocks: false,
         let_clear: false,
         is_secure: false,
         is_closed: false,
@@ -303,12 +307,23 @@ impl Player {
                 if let Some(connect) = self.session.on_prepared(now, prepared) {
                     assert!(self.session.is_logged_in(), "no transfer before login");
                     assert_eq!(connect.private, self.is_secure, "none in clear beside TLS");
+                    if let Some(blocks) = &connect.blocks {
+                        assert!(!self.is_secure && (1..=CONNECTIONS_MAX).contains(&blocks.connections));
+                        let within =
+                            |it: &core::ops::Range<u64>| connect.range.start <= it.start && it.end <= connect.range.end;
+                        assert!(blocks.ranges.iter().all(within) || connect.range.is_empty());
+                        // Who sends connects (GFD.20).
+                        let is_upload = !matches!(kind, TransferKind::Retrieve | TransferKind::List(_));
+                        assert_eq!(is_upload, matches!(connect.way, Way::Passive | Way::Kept(true)));
+                    }
                     assert!(connect.range.start <= connect.range.end || connect.range.end == 0);
                     match connect.way {
                         Way::None => panic!("there is a way"),
                         Way::Passive => {}
+                        Way::Kept(_) => assert!(connect.blocks.is_some(), "a stream has its own connection"),
                         Way::Active(to) => assert!(to.ip() == PEER && to.port() >= 1024, "no third host, no service"),
                     }
+                    self.is_blocks = connect.blocks.is_some();
                     self.waiting = Waiting::Connected;
                 }
             }
@@ -338,6 +353,12 @@ impl Player {
     }
 
     fn answer_over(&mut self, kind: TransferKind, die: u64) {
+        if self.random(4) == 0 {
+            self.now_ns += self.random(10_000_000_000);
+            self.session.on_progress(self.now_ns, 0, (die, die / 2), die == 0);
+            self.waiting = Waiting::Over(kind);
+            return;
+        }
         let over = match kind {
             _ if self.session.is_aborted() => Err(End::Aborted),
             _ if die < 4 => Err(match die {
@@ -352,6 +373,9 @@ impl Player {
             }
             _ => Ok(Over::Stored { bytes: die, digest: "BLAKE3 0".into(), name: None }),
         };
+        if over.is_ok() && self.is_blocks && die.is_multiple_of(2) {
+            self.session.on_kept();
+        }
         self.seen.aborted += u64::from(over == Err(End::Aborted));
         self.session.on_over(self.now_ns, over);
     }
@@ -402,7 +426,7 @@ mod tests {
     use std::println;
 
     /// What clients say, right and wrong.
-    const SAID: [&str; 44] = [
+    const SAID: [&str; 53] = [
         "USER ada\r\nPASS x\r\n",
         "USER anonymous\r\nPASS me@\r\n",
         "USER ada\r\n",
@@ -447,6 +471,15 @@ mod tests {
         "QUIT\r\n",
         "STAT d\r\n",
         "NONSENSE\r\n",
+        "MODE E\r\n",
+        "MODE E\r\nEPRT |1|10.0.0.9|2048|\r\nRETR a\r\nRETR b\r\nMLSD\r\n",
+        "MODE E\r\nPASV\r\nSTOR a\r\nSTOR b\r\n",
+        "MODE S\r\n",
+        "OPTS RETR Parallelism=4,4,4;\r\nSBUF 100000\r\nDCAU N\r\nDCAU A\r\n",
+        "REST 0-100,200-300\r\n",
+        "SPAS\r\nESTO A 5 a\r\n",
+        "SPOR 10,0,0,9,8,0\r\nERET P 5 9 a\r\n",
+        "SPOR 10,0,0,8,8,0\r\n",
     ];
 
     struct Random(u64);

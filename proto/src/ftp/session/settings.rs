@@ -17,6 +17,9 @@ use crate::ftp::command::{Command, Digest, Options, Part, Verb};
 use crate::ftp::facts::NAMES;
 use crate::ftp::reply::{Reply, quoted};
 
+/// Ranges of a REST: more than a client has whose connections are as many as may be.
+const RANGES_MAX: usize = 256;
+
 impl Session {
     /// Commands that are answered at once. An `Err` is no refusal here: it is the reply.
     pub(super) fn settle(&mut self, verb: Verb, command: Command) -> Result<(), Reply> {
@@ -24,6 +27,16 @@ impl Session {
         let (code, text) = match command {
             Command::Options(options) => return Err(self.options(options)),
             Command::Allocate(bytes) => return self.work(Asked::Allocate(bytes), Task::Space(Vec::new())),
+            Command::Have(ranges) if ranges.len() > RANGES_MAX => (501, "REST with so many ranges is not done."),
+            Command::Have(_) if !self.is_blocks => (501, "REST with ranges is for MODE E."),
+            Command::Have(ranges) => {
+                (self.part, self.have) = (Part::default(), ranges);
+                (350, "Without those, with the next command.")
+            }
+            Command::Restart(from) if self.is_blocks => {
+                (self.part, self.have) = (Part::default(), alloc::vec![(0, from)]);
+                (350, "From there, with the next command.")
+            }
             Command::Restart(from) => {
                 self.part = Part { from, to: None };
                 (350, "From there, with the next command.")
@@ -35,6 +48,19 @@ impl Session {
             Command::Extended(extended) => return self.extended(extended),
             Command::Dial(address) => return self.dial(verb, address),
             Command::SiteHelp => (214, "SITE CHMOD mode name, SITE UTIME time name"),
+            Command::SiteClient => (200, "Noted."),
+            Command::Blocks(true) if self.is_secure => {
+                (504, "MODE E goes in clear alone: by TLS there is MODE S, and longhaul:// for several connections.")
+            }
+            Command::Blocks(blocks) => {
+                if core::mem::replace(&mut self.is_blocks, blocks) != blocks {
+                    self.forget_way();
+                }
+                (200, if blocks { "Blocks, over several connections." } else { "A stream." })
+            }
+            Command::Plain(V::BufferSize) => (200, "Noted; the kernel makes buffers as large as the path needs."),
+            Command::Plain(V::DataAuthentication) => (200, "Data connections are not authenticated."),
+            Command::Plain(V::StripedPassive) => return self.listen(V::StripedPassive),
             Command::Plain(V::Quit) => {
                 self.close(&Reply::new(221, "Good-bye."));
                 return Ok(());
@@ -53,7 +79,7 @@ impl Session {
             Command::Plain(V::Help) => return Err(help()),
             Command::Plain(V::System) => (215, "UNIX Type: L8"),
             Command::Plain(V::Type) => (200, "Bytes go as they are."),
-            Command::Plain(V::Mode | V::Structure | V::Noop) => (200, "Yes."),
+            Command::Plain(V::Structure | V::Noop) => (200, "Yes."),
             Command::Plain(V::Language | V::Client) => (200, "Noted."),
             Command::Plain(V::Host) if self.rights.is_some() => (503, "HOST comes before USER."),
             Command::Plain(V::Host) => (220, "There is one host here."),
@@ -69,6 +95,10 @@ impl Session {
             Options::Hash(digest) => {
                 self.digest = digest;
                 Reply::new(200, digest.name())
+            }
+            Options::Parallel(parallel) => {
+                self.parallel = parallel.unwrap_or(self.parallel);
+                Reply::new(200, format!("MODE E sends over {} connections; there is one stripe.", self.parallel))
             }
             Options::Facts(wanted) => {
                 self.wanted = wanted;
@@ -119,7 +149,9 @@ impl Session {
             "HOST",
             "LANG EN*",
         ];
-        Reply::of_lines(211, "Features:", lines.iter().map(|line| line.as_bytes().to_vec()), "End")
+        // What TLS covers has no MODE E, and DCAU, which GSI means, is never said.
+        let blocks: &[&str] = if self.is_secure { &[] } else { &["PARALLEL", "ERET", "ESTO", "SPAS", "SPOR", "SBUF"] };
+        Reply::of_lines(211, "Features:", lines.iter().chain(blocks).map(|line| line.as_bytes().to_vec()), "End")
     }
 
     fn extended(&mut self, extended: Extended) -> Result<(), Reply> {
@@ -152,7 +184,7 @@ impl Session {
     fn listen(&mut self, verb: Verb) -> Result<(), Reply> {
         self.forget_way();
         self.only_extended(verb)?;
-        if verb == Verb::Passive && !self.terms.local.to_canonical().is_ipv4() {
+        if matches!(verb, Verb::Passive | Verb::StripedPassive) && !self.terms.local.to_canonical().is_ipv4() {
             return Err(Reply::new(425, "PASV is for IPv4: EPSV."));
         }
         self.act(Action::Listen);
@@ -168,6 +200,10 @@ impl Session {
             (Ok(port), IpAddr::V4(own)) if verb == Verb::Passive => {
                 let words = address::port_words(self.terms.public.unwrap_or(own), port);
                 Reply::new(227, format!("Passive mode ({words})"))
+            }
+            (Ok(port), IpAddr::V4(own)) if verb == Verb::StripedPassive => {
+                let words = address::port_words(self.terms.public.unwrap_or(own), port);
+                Reply::of_lines(229, "Striped passive mode, of one stripe:", [words.into_bytes()], "End")
             }
             (Ok(port), _) => Reply::new(229, format!("Extended passive mode (|||{port}|)")),
             (Err(NoPort::AllTaken), _) => {
@@ -186,6 +222,7 @@ fn help() -> Reply {
     let lines = [
         "USER PASS QUIT AUTH PBSZ PROT CCC HOST CLNT FEAT OPTS LANG SYST STAT NOOP HELP SITE",
         "TYPE MODE STRU ALLO REST RANG PASV EPSV PORT EPRT ABOR",
+        "OPTS RETR SPAS SPOR ERET ESTO SBUF DCAU",
         "RETR STOR APPE STOU LIST NLST MLSD MLST SIZE MDTM MFMT MFF AVBL",
         "HASH XCRC XMD5 XSHA XSHA256 XSHA512",
         "PWD CWD CDUP MKD RMD DELE RNFR RNTO SITE CHMOD SITE UTIME",

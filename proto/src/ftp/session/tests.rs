@@ -380,3 +380,108 @@ fn who_may_only_read_or_only_write_is_held_to_it() {
         assert_eq!(rig.say(&[refused, "\r\n"].concat()), [550], "{refused}");
     }
 }
+
+/// A port and an upload by MODE E that moves.
+fn uploading(rig: &mut Rig, said: &str) -> Connect {
+    assert_eq!(rig.say(said), []);
+    let connect = rig.session.on_prepared(rig.now, Ok(Prepared::Upload { bytes: 0 })).unwrap();
+    rig.session.on_connected(rig.now);
+    connect
+}
+
+#[test]
+fn mode_e_is_dialled_by_the_sender_and_its_connections_are_kept_for_the_next() {
+    let mut rig = Rig::logged_in(BOTH);
+    assert_eq!(rig.say("MODE E\r\nOPTS RETR Parallelism=4,4,4;\r\nPORT 10,0,0,9,8,0\r\n"), [200, 200, 200]);
+    rig.say("RETR f\r\n");
+    let connect = rig.session.on_prepared(0, Ok(Prepared::File { bytes: 9 })).unwrap();
+    let of = |range: core::ops::Range<u64>| Blocks { connections: 4, zero: range.start, ranges: Vec::from([range]) };
+    assert_eq!(connect.blocks, Some(of(0..9)));
+    rig.session.on_connected(0);
+    rig.session.on_kept();
+    rig.session.on_over(0, Ok(Over::Sent));
+    // The next one over the same connections, also behind a name that is none.
+    assert_eq!(rig.say("RETR nothing\r\n"), [150, 226]);
+    assert_eq!(rig.session.on_prepared(0, Err(Fault::NotFound)), None);
+    assert_eq!(rig.say("REST 0-3,5-7\r\nRETR f\r\n"), [550, 350]);
+    let connect = rig.session.on_prepared(0, Ok(Prepared::File { bytes: 9 })).unwrap();
+    assert_eq!((connect.way, connect.blocks.unwrap().ranges), (Way::Kept(false), vec![3..5, 7..9]));
+    rig.session.on_connected(0);
+    rig.session.on_kept();
+    rig.session.on_over(0, Ok(Over::Sent));
+    assert_eq!(rig.say("ERET P 2 5 f\r\n"), [125, 226]);
+    let connect = rig.session.on_prepared(0, Ok(Prepared::File { bytes: 9 })).unwrap();
+    assert_eq!(connect.blocks, Some(of(2..7)), "offsets count from there");
+    rig.session.on_connected(0);
+    rig.session.on_kept();
+    rig.session.on_over(0, Ok(Over::Sent));
+    assert_eq!(rig.codes(), [125, 226]);
+    rig.actions();
+    // Not in the other direction, and not by another way than that of who sends.
+    assert_eq!(rig.say("STOR g\r\n"), []);
+    assert_eq!(rig.session.on_prepared(0, Ok(Prepared::Upload { bytes: 0 })), None);
+    assert_eq!(rig.say("PASV\r\n"), [425]);
+    rig.session.on_listening(0, Ok(513));
+    assert_eq!(rig.actions()[1..], [Action::Unlisten, Action::Listen], "connections of another direction are closed");
+    assert_eq!(rig.say("RETR f\r\n"), [227]);
+    assert_eq!(rig.session.on_prepared(0, Ok(Prepared::File { bytes: 9 })), None);
+    assert_eq!(rig.codes(), [425]);
+    assert_eq!(uploading(&mut rig, "ESTO A 5 g\r\n").blocks.unwrap().zero, 5);
+    assert_eq!(rig.codes(), [150]);
+    // A failure closes them.
+    rig.session.on_over(0, Err(End::Truncated));
+    assert_eq!(rig.say("STOR g\r\n"), [426]);
+    assert_eq!(rig.session.on_prepared(0, Ok(Prepared::Upload { bytes: 0 })), None);
+    assert_eq!(rig.codes(), [425]);
+}
+
+#[test]
+fn what_mode_e_does_not_do_is_refused_by_name() {
+    let mut rig = Rig::logged_in(BOTH);
+    assert_eq!(rig.say("ESTO A 5 f\r\nREST 0-5\r\nDCAU A\r\n"), [504, 501, 504]);
+    assert!(rig.text.contains("GSI"));
+    assert_eq!(rig.say("MODE E\r\nDCAU N\r\nSBUF 4194304\r\nAPPE f\r\n"), [200, 200, 200, 504]);
+    assert_eq!(rig.say("REST 0-5,7-9\r\nSTOR f\r\n"), [350, 501], "an upload goes on behind its beginning");
+    assert_eq!(rig.say("SPOR 10,0,0,8,8,0\r\nSPOR 10,0,0,9,8,0 10,0,0,9,8,1\r\n"), [504, 501]);
+    rig.say("SPAS\r\n");
+    rig.session.on_listening(0, Ok(513));
+    assert_eq!(rig.codes(), [229]);
+    assert!(rig.text.contains("\r\n 10,0,0,1,2,1\r\n229 End"));
+    assert!(rig.say("FEAT\r\n") == [211] && rig.text.contains(" PARALLEL\r\n") && !rig.text.contains("DCAU"));
+    // By TLS there is none of it.
+    let mut rig = Rig::new(terms());
+    rig.say("AUTH TLS\r\n");
+    rig.session.on_secured(0, true);
+    rig.say("USER ada\r\nPASS x\r\n");
+    rig.session.on_login(0, LogIn::In(BOTH));
+    rig.codes();
+    assert_eq!(rig.say("MODE E\r\n"), [504]);
+    assert!(rig.say("FEAT\r\n") == [211] && !rig.text.contains("PARALLEL"));
+}
+
+#[test]
+fn an_upload_by_mode_e_says_every_five_seconds_how_far_it_is_and_where_it_was_cut() {
+    let mut rig = Rig::logged_in(BOTH);
+    assert_eq!(rig.say("MODE E\r\nEPSV\r\n"), [200]);
+    rig.session.on_listening(0, Ok(513));
+    assert_eq!(rig.codes(), [229]);
+    uploading(&mut rig, "STOR f\r\n");
+    assert_eq!(rig.codes(), [150]);
+    rig.session.on_progress(TELL_TIME_NS - 1, 7, (100, 60), false);
+    assert_eq!(rig.codes(), []);
+    rig.session.on_progress(TELL_TIME_NS, 7, (100, 60), false);
+    assert_eq!(rig.codes(), [111, 112]);
+    assert!(rig.text.contains(" Timestamp: 7.0\r\n") && rig.text.contains(" Stripe Bytes Transferred: 100\r\n"));
+    rig.session.on_progress(TELL_TIME_NS + 1, 7, (200, 60), false);
+    assert_eq!(rig.codes(), []);
+    rig.session.on_progress(TELL_TIME_NS + 2, 7, (200, 160), true);
+    assert_eq!(rig.codes(), [111]);
+    assert_eq!(rig.text, "111 Range Marker 0-160\r\n");
+    rig.session.on_over(TELL_TIME_NS + 2, Err(End::Truncated));
+    assert_eq!(rig.say("REST 0-160\r\nEPSV\r\n"), [426, 350]);
+    rig.session.on_listening(0, Ok(513));
+    rig.actions();
+    rig.say("STOR f\r\n");
+    let actions = rig.actions();
+    assert!(matches!(&actions[..], [Action::Prepare(it)] if it.part.from == 160 && it.is_blocks), "{actions:?}");
+}

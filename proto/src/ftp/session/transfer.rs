@@ -13,6 +13,7 @@ use core::ops::Range;
 
 use super::fault::{End, Fault};
 use super::{Action, Doing, Form, Session, Transfer, TransferKind, Way};
+use crate::ftp::blocks::without;
 use crate::ftp::command::{Part, Verb};
 use crate::ftp::reply::Reply;
 
@@ -42,7 +43,23 @@ pub struct Connect {
     pub private: bool,
     /// Which bytes of the file are sent.
     pub range: Range<u64>,
+    /// It goes by MODE E.
+    pub blocks: Option<Blocks>,
 }
+
+/// How MODE E moves it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blocks {
+    /// Connections to send over, at most.
+    pub connections: u16,
+    /// What of `range` is sent.
+    pub ranges: Vec<Range<u64>>,
+    /// The byte of the file that has the offset 0 on the wire.
+    pub zero: u64,
+}
+
+/// From one word about an upload's progress to the next.
+pub const TELL_TIME_NS: u64 = 5 * super::SECOND_NS;
 
 /// What is moved, for the words of its replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,8 +85,18 @@ pub enum Over {
     },
 }
 
+const SENDER_DIALS: &str =
+    "In MODE E the sender connects: PORT, EPRT or SPOR before RETR and listings, PASV, EPSV or SPAS before STOR.";
+
 impl Session {
-    pub(super) fn transfer(&mut self, verb: Verb, name: &[u8], part: Part) -> Result<(), Reply> {
+    /// `into`: of ESTO. `have`: what the other end, or this one of an upload, has by REST of MODE E.
+    pub(super) fn transfer(
+        &mut self,
+        verb: Verb,
+        name: &[u8],
+        (mut part, into): (Part, Option<u64>),
+        have: Vec<(u64, u64)>,
+    ) -> Result<(), Reply> {
         let kind = match verb {
             Verb::Retrieve => TransferKind::Retrieve,
             Verb::Store => TransferKind::Store,
@@ -88,13 +115,29 @@ impl Session {
         if is_upload && part.to.is_some() {
             return Err(Reply::new(504, "RANG is for RETR; an upload goes on from REST."));
         }
+        if is_upload && !have.is_empty() {
+            // What a cut upload left is its beginning (111 says how much).
+            let [(0, from)] = have[..] else {
+                return Err(Reply::new(501, "An upload goes on behind what stands: REST 0-behind."));
+            };
+            part.from = from;
+        }
+        if into.is_some() && (part.from > 0 || !self.is_blocks) {
+            return Err(Reply::new(504, "ESTO is for MODE E, and does not go on from REST."));
+        }
+        if self.is_blocks && verb == Verb::Append {
+            return Err(Reply::new(504, "Blocks of MODE E say where they belong: ESTO A, not APPE."));
+        }
         if self.is_aborted() {
             self.has_stopped = true;
             self.forget_way();
             return Err(Reply::new(426, "Aborted before it began."));
         }
         let announced = if is_upload { self.announced.take() } else { None };
-        let transfer = Transfer { kind, path, part, announced };
+        if !is_upload {
+            self.have = have;
+        }
+        let transfer = Transfer { kind, path, part, announced, into, is_blocks: self.is_blocks };
         self.act(Action::Prepare(transfer.clone()));
         self.doing = Doing::Preparing(transfer);
         Ok(())
@@ -111,21 +154,29 @@ impl Session {
             },
             Err(fault) => fault.reply(),
         };
-        // The port was for this transfer.
-        self.forget_way();
+        // The port was for this transfer; connections of MODE E are for those to come, too.
+        self.have.clear();
+        if !transfer.is_blocks {
+            self.forget_way();
+        }
         self.end(&refused);
         None
     }
 
     fn connect(&mut self, transfer: &Transfer, prepared: Prepared) -> Result<Connect, Reply> {
-        let mut range = 0..0;
+        let (mut range, mut ranges) = (0..0, Vec::new());
         let moving = match prepared {
             Prepared::File { bytes } if transfer.part.from > bytes => {
                 return Err(Reply::new(554, format!("The file has {bytes} bytes, fewer than REST said.")));
             }
             Prepared::File { bytes } => {
                 range = transfer.part.from..transfer.part.to.map_or(bytes, |to| to.min(bytes));
-                Moving::Sending { bytes: range.end - range.start }
+                if transfer.is_blocks {
+                    ranges = self.ranges(&range);
+                } else {
+                    ranges.push(range.clone());
+                }
+                Moving::Sending { bytes: ranges.iter().map(|it| it.end - it.start).sum() }
             }
             Prepared::Upload { bytes } => Moving::Receiving { bytes },
             Prepared::Listing => Moving::Listing,
@@ -137,12 +188,65 @@ impl Session {
             self.has_stopped = true;
             return Err(End::Aborted.reply());
         }
-        let way = match core::mem::take(&mut self.way) {
+        let is_upload = matches!(moving, Moving::Receiving { .. });
+        let way = match self.way {
             Way::None => return Err(Reply::new(425, "Send EPSV, PASV, EPRT or PORT first.")),
+            Way::Passive | Way::Kept(false) if transfer.is_blocks && is_upload != (self.way == Way::Passive) => {
+                return Err(Reply::new(425, SENDER_DIALS));
+            }
+            Way::Active(_) | Way::Kept(true) if transfer.is_blocks && is_upload != (self.way == Way::Kept(true)) => {
+                return Err(Reply::new(425, SENDER_DIALS));
+            }
             way => way,
         };
+        self.way = Way::None;
+        self.is_reused = matches!(way, Way::Kept(_));
+        self.told_ns = self.now_ns;
         self.doing = Doing::Connecting(moving);
-        Ok(Connect { way, private: self.is_secure, range })
+        let zero = transfer.into.unwrap_or(range.start);
+        let blocks = transfer.is_blocks.then_some(Blocks { connections: self.parallel, ranges, zero });
+        Ok(Connect { way, private: self.is_secure, range, blocks })
+    }
+
+    /// What of a range the other end does not have, whose offsets count from its start.
+    fn ranges(&mut self, range: &Range<u64>) -> Vec<Range<u64>> {
+        let have = core::mem::take(&mut self.have).into_iter();
+        let have: Vec<_> =
+            have.map(|(from, to)| range.start.saturating_add(from)..range.start.saturating_add(to)).collect();
+        without(range.clone(), &have)
+    }
+
+    /// The connections of the transfer, which is to end well, are there for the next one in its direction.
+    pub fn on_kept(&mut self) {
+        if let Doing::Moving(moving) = self.doing {
+            self.way = Way::Kept(matches!(moving, Moving::Receiving { .. }));
+        }
+    }
+
+    /// So many bytes of an upload by MODE E came, of which those before `standing` without a gap; `is_cut`: and no more will. The client hears of it now and
+    /// then, and goes on behind them (GFD.20 section 7: 111, 112).
+    pub fn on_progress(&mut self, now_ns: u64, unix_s: i64, (came, standing): (u64, u64), is_cut: bool) {
+        self.now_ns = now_ns;
+        if self.doing_upload().is_none() || now_ns.saturating_sub(self.told_ns) < TELL_TIME_NS && !is_cut {
+            return;
+        }
+        self.told_ns = now_ns;
+        if standing > 0 {
+            self.say(&Reply::new(111, format!("Range Marker 0-{standing}")));
+        }
+        if !is_cut {
+            let lines = [
+                format!("Timestamp: {unix_s}.0"),
+                String::from("Stripe Index: 0"),
+                format!("Stripe Bytes Transferred: {came}"),
+                String::from("Total Stripe Count: 1"),
+            ];
+            self.say(&Reply::of_lines(112, "Perf Marker", lines.into_iter().map(String::into_bytes), "End"));
+        }
+    }
+
+    const fn doing_upload(&self) -> Option<()> {
+        if let Doing::Moving(Moving::Receiving { .. }) = self.doing { Some(()) } else { None }
     }
 
     /// The data connection is there; TLS on it comes next, if it is private, and then bytes.
@@ -155,7 +259,7 @@ impl Session {
             Moving::Receiving { bytes } => format!("Send it; {bytes} bytes are here."),
             Moving::Listing => String::from("Here it comes."),
         };
-        self.say(&Reply::new(150, opening));
+        self.say(&Reply::new(if self.is_reused { 125 } else { 150 }, opening));
     }
 
     /// How the transfer ended; the data connection is closed.
