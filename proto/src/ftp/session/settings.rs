@@ -15,6 +15,7 @@ use super::{Action, Doing, NoPort, Session, Task, Way};
 use crate::ftp::address::{self, Extended};
 use crate::ftp::command::{Command, Digest, Options, Part, Verb};
 use crate::ftp::facts::NAMES;
+use crate::ftp::lhdata::Offered;
 use crate::ftp::reply::{Reply, quoted};
 
 impl Session {
@@ -119,7 +120,9 @@ impl Session {
             "HOST",
             "LANG EN*",
         ];
-        Reply::of_lines(211, "Features:", lines.iter().map(|line| line.as_bytes().to_vec()), "End")
+        let upgrade = self.terms.lhdata.as_ref().map(Offered::feature);
+        let lines = lines.iter().copied().chain(upgrade.as_deref());
+        Reply::of_lines(211, "Features:", lines.map(|line| line.as_bytes().to_vec()), "End")
     }
 
     fn extended(&mut self, extended: Extended) -> Result<(), Reply> {
@@ -187,7 +190,7 @@ fn help() -> Reply {
         "USER PASS QUIT AUTH PBSZ PROT CCC HOST CLNT FEAT OPTS LANG SYST STAT NOOP HELP SITE",
         "TYPE MODE STRU ALLO REST RANG PASV EPSV PORT EPRT ABOR",
         "RETR STOR APPE STOU LIST NLST MLSD MLST SIZE MDTM MFMT MFF AVBL",
-        "HASH XCRC XMD5 XSHA XSHA256 XSHA512",
+        "HASH XCRC XMD5 XSHA XSHA256 XSHA512 LHDATA",
         "PWD CWD CDUP MKD RMD DELE RNFR RNTO SITE CHMOD SITE UTIME",
     ];
     Reply::of_lines(214, "Commands:", lines.iter().map(|line| line.as_bytes().to_vec()), "That is all.")
