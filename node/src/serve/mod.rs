@@ -36,6 +36,7 @@ use sys::event::Event;
 use sys::fs::Dir;
 
 use crate::demultiplexer::{self, Demultiplexer, Standing};
+use crate::ftp::upgrade::Upgrade;
 use crate::identity::ticket::{Ticket, Tickets, Uses};
 use crate::identity::{Access, Home, Identity, Rights};
 use crate::job::endpoint::PathBase;
@@ -502,6 +503,14 @@ impl Server {
     #[must_use]
     pub fn history(&self) -> &Arc<History> {
         &self.daemon.history
+    }
+
+    /// For a door of FTP at the same root: what LHDATA goes on with.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn upgrade(&self) -> Result<Upgrade, Failure> {
+        Ok(Upgrade::new(Arc::clone(&self.daemon), self.address()?.port()))
     }
 
     /// A ticket that lets in without a key, with the rights that the settings give to tickets.
