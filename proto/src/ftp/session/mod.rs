@@ -29,12 +29,13 @@ pub mod played; // sessions of anything at all, and what must hold in them
 mod tests;
 
 use alloc::collections::VecDeque;
+use alloc::format;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::command::{Command, Digest, NewFacts, Part, Verb};
 use super::facts::Wanted;
-use super::lhdata::Offered;
+use super::lhdata::{GREETING, Offered};
 use super::line::{Line, Lines};
 use super::reply::Reply;
 use transfer::Moving;
@@ -345,7 +346,7 @@ impl Session {
     }
 
     fn greet(&mut self) {
-        self.say(&Reply::new(220, "Longhaul FTP: AUTH TLS, then log in."));
+        self.say(&Reply::new(220, format!("{GREETING}: AUTH TLS, then log in.")));
     }
 
     /// Is there room for what the client says? If not, nothing more is read of it until lines had their turn.
