@@ -427,6 +427,10 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Resu
     let (sender, receiver) = if sends { (&outcome.own, &peers) } else { (&peers, &outcome.own) };
     let verdict = limiter(sender, receiver, &beside(facts, &outcome, sends, bytes));
     let (tcp, transport) = (facts.direction.is_some(), transport(facts.direction.is_some(), &outcome));
+    let transport = match facts.copy.ftp {
+        Some(_) => format!("over ftp, LHDATA, {transport}"),
+        None => transport.to_owned(),
+    };
     let rail_bytes = sender.rail_bytes.max(tally.rail_bytes);
     let (wire_bps, nics) = network(facts, &outcome, rail_bytes, sends, seconds);
     let (mut faults, own, theirs) = (Faults::default(), outcome.record.unnamed, outcome.record.unnamed_there);
@@ -463,7 +467,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Resu
         cpu_seconds_remote: tcp.then_some(peers.cpu_ns as f64 / 1e9),
         peak_memory_bytes_local: outcome.own.peak_memory_bytes,
         peak_memory_bytes_remote: tcp.then_some(peers.peak_memory_bytes),
-        transport: transport.to_owned(),
+        transport,
         rails: rails(outcome.rails, &outcome.paths, rail_bytes, rail_bytes as f64 * 8.0 / seconds),
         resent_bytes: sender.resent_bytes.max(tally.resent),
         path: outcome.packets.map(|stats| PathRecord::of(outcome.pace.0, &stats, sends)),

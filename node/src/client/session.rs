@@ -101,6 +101,11 @@ fn connect_beside(
         copy.before.add_lookup(link.lookup());
         copy.record.set(|job| job.peer = Some(fingerprint(&link.peer_key())));
     };
+    if let Some(ftp) = copy.ftp {
+        let link = ftp.session(&copy.identity, beside)?;
+        met(&link);
+        return Ok((link, None));
+    }
     if let (Some(lent), Some(it)) = (&copy.lent, ticket) {
         let link = lent.dial(to, it.server_key)?;
         met(&link);

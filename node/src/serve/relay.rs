@@ -317,6 +317,7 @@ pub(super) fn relay(
                 failed_disks: daemon.failed_disks.clone(),
                 on_ssh_line: LineSink::default(),
                 what: path.clone(),
+                ftp: None,
                 lent: Some(&lent),
                 cancel: Arc::clone(&guest.cancel),
                 trace: Arc::default(),

@@ -17,8 +17,9 @@ use proto::ftp::client::features::Features;
 use proto::ftp::client::login::{Cover, Login as LoginSteps, Refused, Step};
 use proto::ftp::client::pipeline::Pipeline;
 use proto::ftp::client::reply::{Replies, Reply};
+use proto::ftp::lhdata::{Agreed, Spoken};
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection};
+use rustls::{ClientConfig, ClientConnection, Connection};
 use sys::event::Interest;
 use text::exit::{Exit, Failure};
 
@@ -26,6 +27,7 @@ use super::address::FtpAddress;
 use super::credentials::Login;
 use super::tls::{self, DataTls};
 use super::trust::Verifier;
+use crate::link::Lent;
 use crate::request::FtpTerms;
 
 /// A server has so long to take a connection, and to answer what needs no work.
@@ -84,6 +86,12 @@ pub struct Control<'a> {
     tls: Option<Box<ClientConnection>>,
     config: Option<Arc<ClientConfig>>,
     replies: Replies,
+    /// Bytes of TLS that went out and came in.
+    moved: (u64, u64),
+    /// Bytes that went out before TLS.
+    clear_sent: u64,
+    /// The connection is for the session of ours.
+    agreed: Option<Agreed>,
     /// What waits for a reply.
     pub pipeline: Pipeline,
     /// What the server can do.
@@ -121,6 +129,14 @@ impl<'a> Control<'a> {
     /// # Errors
     /// What ended it.
     pub fn open(server: &'a Server) -> Result<Control<'a>, Trouble> {
+        Control::open_asking(server, None)
+    }
+
+    /// The same; where the server has LHDATA, the connection is for a session of ours (`lend`) and no more for files.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn open_asking(server: &'a Server, asked: Option<&Spoken>) -> Result<Control<'a>, Trouble> {
         let host_port = server.address.host_port();
         let what = || format!("connect to {host_port}");
         let addresses = (&*server.address.host, server.address.port)
@@ -152,20 +168,26 @@ impl<'a> Control<'a> {
             tls: None,
             config: None,
             replies: Replies::default(),
+            moved: (0, 0),
+            clear_sent: 0,
+            agreed: None,
             pipeline: Pipeline::default(),
             features: Features::default(),
             passive: if server.terms.active { Passive::Active } else { Passive::Extended },
             proved: false,
             listener: None,
         };
-        it.log_in()?;
+        it.log_in(asked)?;
         Ok(it)
     }
 
-    fn log_in(&mut self) -> Result<(), Trouble> {
+    fn log_in(&mut self, asked: Option<&Spoken>) -> Result<(), Trouble> {
         let (server, host_port) = (self.server, self.server.address.host_port());
         let cover = server.address.cover(server.terms.allow_clear);
         let mut steps = LoginSteps::new(cover, &server.login.user, &server.login.password);
+        if let Some(asked) = asked {
+            steps = steps.asking(asked.clone());
+        }
         if cover == Cover::Implicit {
             self.secure()?;
         }
@@ -181,6 +203,10 @@ impl<'a> Control<'a> {
                 Step::Say(line) => self.say(&[&line[..], b"\r\n"].concat())?,
                 Step::Ready => {
                     self.features = steps.features;
+                    return Ok(());
+                }
+                Step::Upgraded(agreed) => {
+                    self.agreed = Some(agreed);
                     return Ok(());
                 }
                 Step::Secure => return Err(Trouble::Lost("the server began TLS twice".to_owned())),
@@ -234,15 +260,18 @@ impl<'a> Control<'a> {
     fn turn_tls(&mut self, until: Instant) -> io::Result<()> {
         let Some(tls) = &mut self.tls else { return Ok(()) };
         let moved = if tls.wants_write() {
-            tls.write_tls(&mut self.stream).map(|_| ())
+            tls.write_tls(&mut self.stream).map(|bytes| self.moved.0 += bytes as u64)
         } else {
             match tls.read_tls(&mut self.stream) {
                 Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(_) => tls.process_new_packets().map(|_| ()).map_err(|error| {
-                    // The alert says why.
-                    let _ = tls.write_tls(&mut self.stream);
-                    io::Error::other(error)
-                }),
+                Ok(bytes) => {
+                    self.moved.1 += bytes as u64;
+                    tls.process_new_packets().map(|_| ()).map_err(|error| {
+                        // The alert says why.
+                        let _ = tls.write_tls(&mut self.stream);
+                        io::Error::other(error)
+                    })
+                }
                 Err(error) => Err(error),
             }
         };
@@ -271,7 +300,10 @@ impl<'a> Control<'a> {
         }
         while !left.is_empty() {
             match self.stream.write(left) {
-                Ok(bytes) => left = &left[bytes..],
+                Ok(bytes) => {
+                    self.clear_sent += bytes as u64;
+                    left = &left[bytes..];
+                }
                 Err(error) if is_not_now(&error) => wait(&self.stream, Interest::Write, until)?,
                 Err(error) => return Err(error.into()),
             }
@@ -426,6 +458,28 @@ impl<'a> Control<'a> {
             .map_err(|error| Trouble::Lost(format!("no TLS on the data connection: {error}")))?;
         stream.set_nonblocking(true)?;
         Ok(Some(tls))
+    }
+
+    /// Is the connection for a session of ours?
+    #[must_use]
+    pub fn is_upgraded(&self) -> bool {
+        self.agreed.is_some()
+    }
+
+    /// The connection for that session, and where its rails are.
+    #[must_use]
+    pub fn lend(mut self) -> Option<(Lent, SocketAddr)> {
+        let (agreed, tls) = (self.agreed?, self.tls?);
+        let rails = SocketAddr::new(self.stream.peer_addr().ok()?.ip(), agreed.port);
+        let lent = Lent {
+            connection: Connection::Client(*tls),
+            stream: self.stream,
+            moved: self.moved,
+            clear_sent: self.clear_sent,
+            early: self.replies.take_rest(),
+            sessions: 0,
+        };
+        Some((lent, rails))
     }
 
     /// For so long nothing may happen.
