@@ -835,8 +835,13 @@ impl Session {
             durability,
             compare: if self.open.direction == Direction::Pull { self.open.compare } else { self.agreed.compare },
         };
-        let outcome = turn(job, copy, events)?;
-        report::end(&facts, outcome, events)
+        let mut outcome = turn(job, copy, events)?;
+        let link = outcome.link.take();
+        let done = report::end(&facts, outcome, events);
+        if let (Some(ftp), Some(link)) = (copy.ftp, link) {
+            ftp.take_back(link);
+        }
+        done
     }
 }
 

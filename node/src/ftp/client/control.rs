@@ -92,6 +92,8 @@ pub struct Control<'a> {
     clear_sent: u64,
     /// The connection is for the session of ours.
     agreed: Option<Agreed>,
+    /// Sessions that had it.
+    sessions: u32,
     /// What waits for a reply.
     pub pipeline: Pipeline,
     /// What the server can do.
@@ -171,6 +173,7 @@ impl<'a> Control<'a> {
             moved: (0, 0),
             clear_sent: 0,
             agreed: None,
+            sessions: 0,
             pipeline: Pipeline::default(),
             features: Features::default(),
             passive: if server.terms.active { Passive::Active } else { Passive::Extended },
@@ -477,9 +480,44 @@ impl<'a> Control<'a> {
             moved: self.moved,
             clear_sent: self.clear_sent,
             early: self.replies.take_rest(),
-            sessions: 0,
+            sessions: self.sessions,
         };
         Some((lent, rails))
+    }
+
+    /// A connection that a session of ours has given back. `None`: it is none of a client's.
+    #[must_use]
+    pub fn returned(server: &'a Server, lent: Lent) -> Option<Control<'a>> {
+        let Connection::Client(tls) = lent.connection else { return None };
+        let mut replies = Replies::default();
+        replies.push(&lent.early);
+        Some(Control {
+            server,
+            stream: lent.stream,
+            tls: Some(Box::new(tls)),
+            config: None,
+            replies,
+            moved: lent.moved,
+            clear_sent: lent.clear_sent,
+            agreed: None,
+            sessions: lent.sessions,
+            pipeline: Pipeline::default(),
+            features: Features::default(),
+            passive: Passive::Extended,
+            proved: false,
+            listener: None,
+        })
+    }
+
+    /// Asks for a session of ours over a connection that is logged in.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub fn upgrade(&mut self, asked: &Spoken) -> Result<(), Trouble> {
+        self.say(&command(&asked.line(), b""))?;
+        let reply = self.reply()?;
+        self.agreed = Agreed::parse(&reply.text).filter(|it| reply.code == 250 && it.version == asked.version);
+        Ok(())
     }
 
     /// For so long nothing may happen.

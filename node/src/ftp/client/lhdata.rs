@@ -19,6 +19,9 @@ use crate::link::{Connected, Lent, Link, failure_of};
 use crate::request::JobRequest;
 use text::exit::{Exit, Failure};
 
+/// A server that is done with a job has so long to take leave of its session.
+const LEAVE_TIME: Duration = Duration::from_secs(2);
+
 /// May a Longhaul at the other end be asked for more than FTP?
 #[must_use]
 pub fn is_wanted(request: &JobRequest) -> bool {
@@ -42,14 +45,34 @@ pub fn asked(request: &JobRequest) -> Spoken {
 pub struct Upgraded<'a> {
     server: &'a Server,
     asked: Spoken,
+    /// A connection whose server waits for the session.
     first: RefCell<Option<(Lent, SocketAddr)>>,
+    /// One that a session gave back.
+    returned: RefCell<Option<Lent>>,
 }
 
 impl<'a> Upgraded<'a> {
     /// `first` is upgraded.
     #[must_use]
     pub fn new(server: &'a Server, asked: Spoken, first: Control<'_>) -> Upgraded<'a> {
-        Upgraded { server, asked, first: RefCell::new(first.lend()) }
+        Upgraded { server, asked, first: RefCell::new(first.lend()), returned: RefCell::default() }
+    }
+
+    /// A session ended well: its connection is FTP's again.
+    pub fn take_back(&self, link: Link) {
+        *self.returned.borrow_mut() = link.give_back(LEAVE_TIME);
+    }
+
+    /// Sessions that the connection carried which was given back; 0: none was.
+    #[must_use]
+    pub fn sessions(&self) -> u32 {
+        self.returned.borrow().as_ref().map_or(0, |it| it.sessions)
+    }
+
+    /// Takes leave of the server.
+    pub fn quit(&self) {
+        let returned = self.returned.take().and_then(|lent| Control::returned(self.server, lent));
+        returned.into_iter().for_each(Control::quit);
     }
 
     /// A session: over the first connection, or over one that is made now. `beside` hears where its rails are before anything is said.
@@ -63,7 +86,12 @@ impl<'a> Upgraded<'a> {
             let control = control.map_err(|trouble| first_failure(self.server, trouble))?;
             control.lend().ok_or_else(|| Exit::Lost.fail(what(), "the server does not speak LHDATA any more"))
         };
-        let (lent, rails) = self.first.take().map_or_else(again, Ok)?;
+        let first = self.first.take().or_else(|| {
+            let mut control = Control::returned(self.server, self.returned.take()?)?;
+            control.upgrade(&self.asked).ok()?;
+            control.lend()
+        });
+        let (lent, rails) = first.map_or_else(again, Ok)?;
         let rtt = sys::sock::tcp_info(&lent.stream).map_or(Duration::ZERO, |info| crate::probe::rtt_of(&info));
         beside(Connected { to: rails, is_small: false, took: rtt });
         let link = Link::over(lent, rails, id).map_err(|error| failure_of(&what(), &anyhow::Error::new(error)))?;

@@ -98,7 +98,9 @@ pub fn run(node: &Node, request: &JobRequest, manner: &Manner, watch: &mut dyn W
         keep_fingerprint(node, request, address, &mut events);
         if first.is_upgraded() {
             let session = lhdata::Upgraded::new(&server, asked, first);
-            return crate::client::run_over(node, request, manner, (&session, record.clone(), began), &mut events);
+            let done = crate::client::run_over(node, request, manner, (&session, record.clone(), began), &mut events);
+            session.quit();
+            return done;
         }
         check(request)?;
         copy(&server, first, request, (&sources, is_get, began), &mut events)
