@@ -20,6 +20,7 @@ use proto::wire::control::{Compare, Direction, Durability};
 
 use crate::client::{Copy, STREAM, session};
 use crate::event::Events;
+use crate::ftp::client::address::FtpAddress;
 use crate::job::driver::beside::looks::RailLook;
 use crate::job::driver::{Outcome, PathShare, Status};
 use crate::report::explain::MemorySum;
@@ -539,7 +540,11 @@ fn destination(copy: &Copy<'_>) -> String {
     if copy.to_stream {
         return STREAM.to_owned();
     }
-    let last = copy.request.destinations.last().map_or_else(Default::default, |last| last.to_string_lossy());
+    let last = copy.request.destinations.last().map_or_else(Default::default, |last| {
+        // Without its password.
+        let ftp = FtpAddress::of(last).ok().flatten();
+        ftp.map_or_else(|| last.to_string_lossy(), |address| address.to_string().into())
+    });
     match copy.layout {
         Some(Layout { stripe, volumes }) => format!("{volumes} volumes, by {}, the last {last}", stripe.name()),
         None => last.into_owned(),

@@ -808,8 +808,9 @@ fn two_longhauls_that_meet_over_ftp_move_a_tree_both_ways_within_what_the_login_
     let boxed = user_of(&rig, boxed);
     assert!(copied(&rig, &request_of(&rig, ours, &at("boxed", &boxed, "it"))).0.is_ok());
     assert!(rig.root().join("inbox/it/large").exists() && !rig.root().join("no").exists());
-    let (done, _) = copied(&rig, &request_of(&rig, &at("boxed", &boxed, "../up"), back.to_str().unwrap()));
-    assert!(done.is_err() && !back.exists(), "nothing above its root");
+    let above = rig.place.join("above");
+    let (done, _) = copied(&rig, &request_of(&rig, &at("boxed", &boxed, "../up"), above.to_str().unwrap()));
+    assert!(done.is_err() && !above.exists(), "nothing above its root");
 }
 
 /// The client's half of FTP's session, up to a connection that is to be lent.
