@@ -24,6 +24,8 @@ struct Rig {
     thread: Option<std::thread::JoinHandle<()>>,
     daemon: Option<(crate::serve::Control, std::thread::JoinHandle<()>)>,
     fingerprint: String,
+    /// Where rails go.
+    rails: Option<SocketAddr>,
 }
 
 impl Rig {
@@ -61,17 +63,19 @@ impl Rig {
         change(&mut settings);
         let (root, fingerprint) = (settings.root.clone(), certificate.fingerprint.clone());
         let server = Server::bind(settings, users, certificate).unwrap();
+        let mut rails = None;
         let daemon = has_daemon.then(|| {
             let listen = "127.0.0.1:0".parse().unwrap();
             let of = serve::settings::Settings { listen, logins_only: true, ..serve::settings::Settings::of(root) };
             let daemon = serve::Bound::bind(of, &home, &[]).unwrap().start(serve::Log::to(|_| ())).unwrap();
             server.with_daemon(daemon.upgrade().unwrap());
+            rails = Some(daemon.address().unwrap());
             (daemon.control(), std::thread::spawn(move || daemon.run().unwrap()))
         });
         let (address, stop) = (server.address().unwrap(), Event::new().unwrap());
         let event = stop.clone();
         let thread = Some(std::thread::spawn(move || server.run(&event).unwrap()));
-        Rig { place, address, password, stop, thread, daemon, fingerprint }
+        Rig { place, address, password, stop, thread, daemon, fingerprint, rails }
     }
 
     fn root(&self) -> PathBuf {
@@ -837,7 +841,7 @@ fn lhdata_is_refused_over_tls_that_does_not_name_its_handshake() {
 }
 
 #[test]
-fn whoever_says_rubbish_or_nothing_behind_the_reply_to_lhdata_is_gone_and_others_are_served() {
+fn whoever_says_rubbish_behind_the_reply_to_lhdata_is_gone_and_others_are_served() {
     let rig = Rig::with_daemon("lhdata-rubbish");
     for said in [&b"NOOP\r\n"[..], &[0; 97], &[b'K'; 97], b"K", &[0xff; 4]] {
         let mut lent = lent(&rig, &rustls::version::TLS13).unwrap();
@@ -855,7 +859,7 @@ fn whoever_says_rubbish_or_nothing_behind_the_reply_to_lhdata_is_gone_and_others
 }
 
 #[test]
-fn whoever_asks_for_more_than_the_login_has_is_refused_and_strangers_to_ftp_are_not_let_in() {
+fn whoever_asks_for_more_than_the_login_has_is_refused() {
     use crate::job::greeting;
     use proto::wire::control::{Compare, Frame};
     let rig = Rig::with_daemon("lhdata-more");
@@ -867,9 +871,21 @@ fn whoever_asks_for_more_than_the_login_has_is_refused_and_strangers_to_ftp_are_
     greeting::hello(&mut link, wait).unwrap();
     let refused = greeting::hear(&mut link, wait).unwrap_err();
     assert_eq!(refused.exit, text::exit::Exit::Refused);
-    // Its own session at the port of rails: a key that is on the list has to log in by FTP as well.
-    let reply = secure_client(&rig, &client_config(&rustls::version::TLS13)).ask("FEAT");
-    assert!(reply.starts_with("211"));
+}
+
+#[test]
+fn an_authorized_key_is_not_let_in_at_the_port_of_rails() {
+    let rig = Rig::with_daemon("lhdata-key");
+    let home = Home::at(&rig.place.join("home")).unwrap();
+    let id = Identity::ephemeral().unwrap();
+    crate::identity::authorized::authorize(&home, &id.public(), &crate::identity::Rights::default(), "").unwrap();
+    let server = Identity::load(&home).unwrap().public();
+    let (wait, at) = (std::time::Duration::from_secs(5), rig.rails.unwrap().to_string());
+    let mut link = Link::connect(&at, &id, crate::link::Expect::Key(server), wait).unwrap();
+    crate::job::greeting::begin(&mut link, None);
+    crate::job::greeting::hello(&mut link, wait).unwrap();
+    let refused = crate::job::greeting::hear(&mut link, wait).unwrap_err();
+    assert!(refused.exit == text::exit::Exit::Refused && refused.cause.contains("FTP"), "{refused}");
 }
 
 #[test]
@@ -929,4 +945,19 @@ fn a_connection_is_ftps_again_after_a_session_and_carries_another() {
         assert_eq!(session.sessions(), u32::from(round) + 1, "over one connection");
     }
     session.quit();
+}
+
+#[test]
+fn sessions_over_one_connection_export_secrets_of_their_own() {
+    let rig = Rig::with_daemon("lhdata-keys");
+    let id = Identity::ephemeral().unwrap();
+    let secret = |sessions: u32| {
+        let mut lent = lent(&rig, &rustls::version::TLS13).unwrap();
+        lent.sessions = sessions;
+        // The server is in its first: what it signed holds for that alone.
+        Link::over(lent, rig.address, &id)
+    };
+    let first = secret(0).unwrap();
+    assert_ne!(first.export(b"EXPORTER-longhaul job v1", &[]), [0; 32]);
+    assert!(secret(1).is_err(), "its server's word was for another session");
 }
