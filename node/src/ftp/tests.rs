@@ -851,7 +851,8 @@ fn whoever_says_rubbish_behind_the_reply_to_lhdata_is_gone_and_others_are_served
         lent.stream.shutdown(Shutdown::Write).unwrap();
         lent.stream.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
         let mut rest = Vec::new();
-        let ended = lent.stream.read_to_end(&mut rest).map_or_else(|error| error.kind(), |_| io::ErrorKind::UnexpectedEof);
+        let ended =
+            lent.stream.read_to_end(&mut rest).map_or_else(|error| error.kind(), |_| io::ErrorKind::UnexpectedEof);
         assert!(matches!(ended, io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset), "{ended}");
     }
     let id = Identity::ephemeral().unwrap();
@@ -866,7 +867,8 @@ fn whoever_asks_for_more_than_the_login_has_is_refused() {
     let (id, wait) = (Identity::ephemeral().unwrap(), std::time::Duration::from_secs(5));
     let mut link = Link::over(lent(&rig, &rustls::version::TLS13).unwrap(), rig.address, &id).unwrap();
     greeting::begin(&mut link, None);
-    let ticket = Frame::AskTicket { key: [1; 32], targets: vec![b"x"[..].into()], compare: Compare::Never, prune: None };
+    let ticket =
+        Frame::AskTicket { key: [1; 32], targets: vec![b"x"[..].into()], compare: Compare::Never, prune: None };
     greeting::say(&mut link, &ticket);
     greeting::hello(&mut link, wait).unwrap();
     let refused = greeting::hear(&mut link, wait).unwrap_err();

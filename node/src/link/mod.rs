@@ -48,9 +48,9 @@ pub use datagrams::{DatagramKeys, SessionGreeting};
 use handshake::{Deadline, handshake, step};
 pub use handshake::{SMALL_SEGMENT, bound_segments};
 pub use hello::Hellos;
+use hello::{Asked, Claimed, Repeat, Rest, RestAhead, Shaken};
 pub use lent::Lent;
 use lent::Loan;
-use hello::{Asked, Claimed, Repeat, Rest, RestAhead, Shaken};
 use retransmit::RetransmitBuffer;
 
 pub use error::{LinkError, Step, failure_of};

@@ -141,7 +141,8 @@ fn lhdata_is_asked_for_in_one_flight_of_a_longhaul_after_feat_of_others_and_neve
     assert!(clear.len() > 3 && !clear.iter().any(|it| it.windows(6).any(|six| six == b"LHDATA")));
     // A refusal is the beginning of files.
     for refused in [&b"502 no"[..], b"504 LHDATA 14 tcp", b"530 no"] {
-        let said = LONGHAUL.replace_once(b"250 LHDATA 13 5740 tcp\r\nK", &[refused, b"\r\n200 utf8\r\n200 type\r\n"].concat());
+        let said =
+            LONGHAUL.replace_once(b"250 LHDATA 13 5740 tcp\r\nK", &[refused, b"\r\n200 utf8\r\n200 type\r\n"].concat());
         let said = words(&said, (Cover::Explicit, true));
         assert_eq!(said[said.len() - 2..], [&b"OPTS UTF8 ON"[..], b"TYPE I"], "{}", refused.escape_ascii());
     }

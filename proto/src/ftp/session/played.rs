@@ -11,9 +11,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
 
 use super::fault::{End, Fault};
-use super::{
-    Action, LogIn, NoPort, Outcome, Over, Prepared, Rights, Secured, Session, Task, Terms, TransferKind, Way,
-};
+use super::{Action, LogIn, NoPort, Outcome, Over, Prepared, Rights, Secured, Session, Task, Terms, TransferKind, Way};
 use crate::ftp::command::Verb;
 use crate::ftp::facts::{Facts, Kind};
 use crate::ftp::lhdata::{Offered, Transport};

@@ -5,8 +5,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::fault::{End, Fault};
-use crate::ftp::lhdata::Transport;
 use super::*;
+use crate::ftp::lhdata::Transport;
 
 const SECOND: u64 = SECOND_NS;
 
@@ -111,7 +111,11 @@ fn lhdata_is_refused_in_every_state_but_one() {
         assert_eq!(rig.say("LHDATA 13 tcp\r\nAUTH TLS\r\n"), [220, 534, 234], "in clear");
         rig.session.on_secured(0, secured);
         rig.actions();
-        assert_eq!(rig.say("LHDATA 13 tcp\r\nUSER ada\r\nLHDATA 13 tcp\r\nPASS x\r\n").last(), Some(&530), "before login");
+        assert_eq!(
+            rig.say("LHDATA 13 tcp\r\nUSER ada\r\nLHDATA 13 tcp\r\nPASS x\r\n").last(),
+            Some(&530),
+            "before login"
+        );
         rig.session.on_login(0, LogIn::In(Rights { read: true, write: false }));
         rig.actions();
         rig.codes();
@@ -138,7 +142,11 @@ fn lhdata_is_refused_in_every_state_but_one() {
     rig.codes();
     assert_eq!(rig.say("LHDATA 13 udp,quic,tcp\r\n"), [250]);
     assert!(rig.text.starts_with("250 LHDATA 13 5740 udp,tcp\r\n"));
-    assert_eq!(rig.actions(), [Action::Unlisten, Action::Upgrade], "a port that waits is of no use to the other session");
+    assert_eq!(
+        rig.actions(),
+        [Action::Unlisten, Action::Upgrade],
+        "a port that waits is of no use to the other session"
+    );
     assert_eq!(rig.session.deadline_ns(), u64::MAX, "the session inside has times of its own");
     assert_eq!(rig.say("NOOP\r\n"), [], "bytes are not FTP's");
     rig.session.on_returned(SECOND, true);
