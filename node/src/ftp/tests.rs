@@ -946,7 +946,6 @@ fn a_connection_is_ftps_again_after_a_session_and_carries_another() {
         assert_eq!(std::fs::read(&to).unwrap(), [b'0' + round; 5]);
         assert_eq!(session.sessions(), u32::from(round) + 1, "over one connection");
     }
-    session.quit();
 }
 
 #[test]

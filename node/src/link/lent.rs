@@ -132,6 +132,12 @@ impl Link {
         self.loan.is_some()
     }
 
+    /// Sessions that its connection has carried, this one with them; 0: it is not lent.
+    #[must_use]
+    pub fn sessions(&self) -> u32 {
+        self.loan.map_or(0, |it| it.sessions + 1)
+    }
+
     /// After `close`: the connection, once the peer took leave as well and all that the session said has come over it, within `timeout`. What else the peer
     /// still says of the session is thrown away.
     #[must_use]

@@ -47,32 +47,26 @@ pub struct Upgraded<'a> {
     asked: Spoken,
     /// A connection whose server waits for the session.
     first: RefCell<Option<(Lent, SocketAddr)>>,
-    /// One that a session gave back.
-    returned: RefCell<Option<Lent>>,
+    /// A session that ended well, whose connection is FTP's again once the server has taken leave, too: nobody waits for that who needs no other.
+    over: RefCell<Option<Link>>,
 }
 
 impl<'a> Upgraded<'a> {
     /// `first` is upgraded.
     #[must_use]
     pub fn new(server: &'a Server, asked: Spoken, first: Control<'_>) -> Upgraded<'a> {
-        Upgraded { server, asked, first: RefCell::new(first.lend()), returned: RefCell::default() }
+        Upgraded { server, asked, first: RefCell::new(first.lend()), over: RefCell::default() }
     }
 
     /// A session ended well: its connection is FTP's again.
     pub fn take_back(&self, link: Link) {
-        *self.returned.borrow_mut() = link.give_back(LEAVE_TIME);
+        *self.over.borrow_mut() = Some(link);
     }
 
-    /// Sessions that the connection carried which was given back; 0: none was.
-    #[must_use]
-    pub fn sessions(&self) -> u32 {
-        self.returned.borrow().as_ref().map_or(0, |it| it.sessions)
-    }
-
-    /// Takes leave of the server.
-    pub fn quit(&self) {
-        let returned = self.returned.take().and_then(|lent| Control::returned(self.server, lent));
-        returned.into_iter().for_each(Control::quit);
+    /// Sessions that the connection of the last one has carried; 0: none ended well.
+    #[cfg(test)]
+    pub(crate) fn sessions(&self) -> u32 {
+        self.over.borrow().as_ref().map_or(0, Link::sessions)
     }
 
     /// A session: over the first connection, or over one that is made now. `beside` hears where its rails are before anything is said.
@@ -87,7 +81,7 @@ impl<'a> Upgraded<'a> {
             control.lend().ok_or_else(|| Exit::Lost.fail(what(), "the server does not speak LHDATA any more"))
         };
         let first = self.first.take().or_else(|| {
-            let mut control = Control::returned(self.server, self.returned.take()?)?;
+            let mut control = Control::returned(self.server, self.over.take()?.give_back(LEAVE_TIME)?)?;
             control.upgrade(&self.asked).ok()?;
             control.lend()
         });

@@ -98,9 +98,7 @@ pub fn run(node: &Node, request: &JobRequest, manner: &Manner, watch: &mut dyn W
         keep_fingerprint(node, request, address, &mut events);
         if first.is_upgraded() {
             let session = lhdata::Upgraded::new(&server, asked, first);
-            let done = crate::client::run_over(node, request, manner, (&session, record.clone(), began), &mut events);
-            session.quit();
-            return done;
+            return crate::client::run_over(node, request, manner, (&session, record.clone(), began), &mut events);
         }
         check(request)?;
         copy(&server, first, request, (&sources, is_get, began), &mut events)
@@ -203,6 +201,7 @@ fn first_failure(server: &Server, trouble: Trouble) -> Failure {
 /// What the user vouched for counts from now on.
 fn keep_fingerprint(node: &Node, request: &JobRequest, address: &FtpAddress, events: &mut Events<'_>) {
     if let Some(pinned) = request.ftp.fingerprint.as_deref().and_then(trust::parse)
+        && trust::kept(&node.home().path(trust::FILE), &address.host_port()) != Some(pinned)
         && let Err(error) = trust::keep(&node.home().path(trust::FILE), &address.host_port(), &pinned)
     {
         events.detail(&format!("the fingerprint is not kept: {error}"));
