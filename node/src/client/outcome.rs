@@ -427,11 +427,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Resu
     let (sends, peers) = (facts.direction != Some(Direction::Pull), outcome.peers.unwrap_or_default());
     let (sender, receiver) = if sends { (&outcome.own, &peers) } else { (&peers, &outcome.own) };
     let verdict = limiter(sender, receiver, &beside(facts, &outcome, sends, bytes));
-    let (tcp, transport) = (facts.direction.is_some(), transport(facts.direction.is_some(), &outcome));
-    let transport = match facts.copy.ftp {
-        Some(_) => format!("over ftp, LHDATA, {transport}"),
-        None => transport.to_owned(),
-    };
+    let (tcp, transport) = (facts.direction.is_some(), transport(facts, &outcome));
     let rail_bytes = sender.rail_bytes.max(tally.rail_bytes);
     let (wire_bps, nics) = network(facts, &outcome, rail_bytes, sends, seconds);
     let (mut faults, own, theirs) = (Faults::default(), outcome.record.unnamed, outcome.record.unnamed_there);
@@ -516,14 +512,15 @@ fn network(
     (facts.direction.map(|_| wire_bytes as f64 * 8.0 / seconds), nics)
 }
 
-/// What carried it, in a word.
-fn transport(tcp: bool, outcome: &Outcome) -> &'static str {
-    match (tcp, outcome.streams, outcome.packets.is_some()) {
+/// What carried it, in a word; over whose connection, if that is another's.
+fn transport(facts: &Facts<'_>, outcome: &Outcome) -> String {
+    let word = match (facts.direction.is_some(), outcome.streams, outcome.packets.is_some()) {
         (false, ..) => "local",
         (_, true, true) => "tcp+udp",
         (_, false, true) => "udp",
         _ => "tcp",
-    }
+    };
+    if facts.copy.ftp.is_some() { format!("over ftp, LHDATA, {word}") } else { word.to_owned() }
 }
 
 /// Disks of the destination went out: is there to be another pass without them?

@@ -873,7 +873,9 @@ fn never_had_rails(copy: &Copy<'_>, failure: &Failure, tally: &Tally) -> Option<
         return None;
     }
     if copy.request.paths.is_empty() {
-        return (failure.exit == Exit::Connect).then(|| failure.clone());
+        let failure = (failure.exit == Exit::Connect).then(|| failure.clone())?;
+        let next = "let the port of the server's rails through the firewall (`longhaul ftp serve --lhdata PORT` there), or copy by FTP alone: --plain-ftp";
+        return Some(if copy.ftp.is_some() { failure.next(next) } else { failure });
     }
     let named: Vec<String> = copy.request.paths.iter().map(|path| path.remote.to_string()).collect();
     let failure = Exit::Connect.fail(format!("connect over --path {}", named.join(", ")), &failure.cause);

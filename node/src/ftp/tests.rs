@@ -897,7 +897,8 @@ fn who_relays_tls_cannot_show_another_key() {
     // What the far server shows is said by a near one, inside another TLS: the words are the same and do not hold.
     let far = lent(&other, &rustls::version::TLS13).unwrap();
     let mut near = lent(&rig, &rustls::version::TLS13).unwrap();
-    let shown = |mut lent: Lent| {
+    let shown = {
+        let mut lent = far;
         let mut opened = lent.early.clone();
         lent.stream.set_nonblocking(false).unwrap();
         while opened.len() < proto::ftp::lhdata::SHOWN_BYTES {
@@ -909,7 +910,7 @@ fn who_relays_tls_cannot_show_another_key() {
         }
         opened
     };
-    near.early = shown(far);
+    near.early = shown;
     let refused = Link::over(near, rig.address, &id).unwrap_err();
     assert!(matches!(refused, crate::link::LinkError::Breach(proto::error::Breach::SignatureInvalid)), "{refused}");
 }

@@ -103,7 +103,6 @@ pub fn run(node: &Node, request: &JobRequest, manner: &Manner, watch: &mut dyn W
         check(request)?;
         copy(&server, first, request, (&sources, is_get, began), &mut events)
     });
-    drop(events);
     match &done {
         Ok(exit) => record.end(*exit, None),
         Err(failure) => recorded.failed(failure),
