@@ -119,6 +119,7 @@ fn merge(file: ConfigFile, arguments: &ServeArguments) -> Result<Settings, Failu
         relay_to: Some(arguments.relay_to.clone()).filter(|words| !words.is_empty()).or(file.relay_to),
         public: Some(arguments.public.clone()).filter(|names| !names.is_empty()).or(file.public).unwrap_or_default(),
         driver: arguments.driver.into(),
+        logins_only: false,
         stdio: arguments.stdio,
         ports: arguments.ports,
         receipts_keep: file.receipts_keep,

@@ -82,6 +82,9 @@ fn serve(arguments: &ServeArguments) -> Result<Exit, Failure> {
     job_command::shown_at(server.registry(), server.history());
     print_address(&settings, &server)?;
     if let Some(ftp) = &ftp {
+        if ftp.has_lhdata {
+            ftp.server.with_daemon(server.upgrade()?);
+        }
         print!("{}", ftp.page);
         let _ = std::io::stdout().flush();
     }

@@ -11,6 +11,7 @@ use proto::ftp::address::{parse_epsv_reply, parse_pasv_reply};
 use proto::ftp::client::features::{Features, FileDigest};
 use proto::ftp::client::listing::{Form, Lines, Said, parse};
 use proto::ftp::client::login::{Cover, Login, Step};
+use proto::ftp::lhdata::{Agreed, Spoken, Transport};
 use proto::ftp::client::name::is_safe;
 use proto::ftp::client::pipeline::{Expected, Pipeline};
 use proto::ftp::client::reply::Replies;
@@ -38,11 +39,15 @@ fuzz_target!(|bytes: &[u8]| {
 fn session(bytes: &[u8], step: usize) {
     let (mut replies, mut login, mut pipeline) =
         (Replies::default(), Login::new(Cover::Explicit, b"ada", b"secret"), Pipeline::default());
+    if step.is_multiple_of(2) {
+        login = login.asking(Spoken { version: proto::VERSION, transports: [Transport::Tcp].into() });
+    }
     let mut is_secure = false;
     for part in bytes.chunks(step) {
         replies.push(part);
         while let Ok(Some(reply)) = replies.take() {
             let _ = (parse_epsv_reply(&reply.text), parse_pasv_reply(&reply.text), Features::of(&reply).digest());
+            let _ = Agreed::parse(&reply.text).map(|it| it.text());
             let _ = FileDigest::Sha256.find(&reply.text);
             pipeline.on_sent(Expected::Transfer, 1);
             let _ = pipeline.on_reply(&reply);

@@ -26,6 +26,10 @@ pub struct FtpArguments {
     #[arg(long, value_name = "HEX")]
     pub ftp_fingerprint: Option<String>,
 
+    /// Plain FTP also with a server that is a Longhaul: no LHDATA, by which the two go on as they do over longhaul://
+    #[arg(long)]
+    pub plain_ftp: bool,
+
     /// The server opens data connections to this host, instead of the other way round
     #[arg(long)]
     pub active: bool,
@@ -44,6 +48,7 @@ impl FtpArguments {
             allow_clear: self.allow_clear,
             active: self.active,
             trust_pasv: self.ftp_trust_pasv,
+            plain: self.plain_ftp,
             fingerprint: self.ftp_fingerprint.clone(),
         }
     }

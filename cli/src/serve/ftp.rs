@@ -17,6 +17,8 @@ use node::ftp::users::{self, Asked, Users};
 use node::ftp::{Network, Server, Settings};
 use node::identity::Home;
 use node::link::failure_of;
+use node::serve::settings::Settings as Daemon;
+use node::serve::{Bound, Log};
 use sys::event::Event;
 use text::exit::{Exit, Failure};
 use text::units;
@@ -86,6 +88,11 @@ pub struct FtpServeArguments {
     #[arg(long, value_name = "required|off", value_parser = ["required", "off"], default_value = "required")]
     pub session_reuse: String,
 
+    /// Port, of TCP and UDP, over which other Longhauls move files once they have logged in here (LHDATA); `off`: they speak FTP as everybody else does
+    /// [default: any that is free]
+    #[arg(long, value_name = "PORT|off")]
+    pub lhdata: Option<LhdataPort>,
+
     /// Threads that wait for clients
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(0..=1024))]
     pub ready: u16,
@@ -105,6 +112,26 @@ pub struct FtpServeArguments {
     /// Digest of uploads
     #[arg(long, value_name = "KIND", value_enum, default_value_t = DigestChoice::Blake3)]
     pub digest: DigestChoice,
+}
+
+/// `--lhdata`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LhdataPort {
+    /// Plain FTP alone.
+    Off,
+    /// This one.
+    At(u16),
+}
+
+impl std::str::FromStr for LhdataPort {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<LhdataPort, String> {
+        match text {
+            "off" => Ok(LhdataPort::Off),
+            port => port.parse().map(LhdataPort::At).map_err(|_| format!("'{port}' is no port, nor off")),
+        }
+    }
 }
 
 /// Runs `longhaul ftp`.
@@ -128,8 +155,16 @@ fn serve(arguments: &FtpServeArguments) -> Result<Exit, Failure> {
     let signals =
         sys::signals::watch(&[sys::signals::SIGTERM, sys::signals::SIGINT]).map_err(io("watch for signals"))?;
     let home = Home::find().map_err(|error| failure_of("find LONGHAUL_HOME", &error.into()))?;
-    let Opened { server, page } = open(arguments, &home)?;
+    let Opened { server, page, .. } = open(arguments, &home)?;
+    let bound = if arguments.lhdata == Some(LhdataPort::Off) { None } else { Some(bind_daemon(arguments, &home)) };
     confine(arguments, &home);
+    let daemon = bound.and_then(|bound| {
+        let started = bound.and_then(|bound| bound.start(Log::to(|line| eprintln!("{line}"))));
+        started.inspect_err(|why| eprintln!("other Longhauls speak plain FTP here: {why}")).ok()
+    });
+    if let Some(daemon) = &daemon {
+        server.with_daemon(daemon.upgrade()?);
+    }
     print!("{page}");
     let _ = std::io::stdout().flush();
     let stop = Event::new().map_err(io("start"))?;
@@ -139,10 +174,29 @@ fn serve(arguments: &FtpServeArguments) -> Result<Exit, Failure> {
             let _ = sys::event::poll(&[(signals.as_fd(), sys::event::Interest::Read)], None);
             stop.signal();
         });
-        server.run(&stop).map_err(io("accept clients"))
+        let control = daemon.as_ref().map(node::serve::Server::control);
+        if let Some(daemon) = daemon {
+            scope.spawn(|| daemon.run().inspect_err(|why| eprintln!("no rails for other Longhauls any more: {why}")));
+        }
+        let ended = server.run(&stop).map_err(io("accept clients"));
+        control.iter().for_each(node::serve::Control::stop);
+        ended
     })?;
     // Uploads that are under way stay as parts, which clients go on with.
     Ok(Exit::Whole)
+}
+
+/// The daemon to which clients that are Longhauls are given. It lets nobody in who did not log in here.
+fn bind_daemon(arguments: &FtpServeArguments, home: &Home) -> Result<Bound, Failure> {
+    let port = if let Some(LhdataPort::At(port)) = arguments.lhdata { port } else { 0 };
+    let settings = Daemon {
+        listen: SocketAddr::new(arguments.listen.ip(), port),
+        memory_bytes: arguments.memory,
+        rate_bps: arguments.rate,
+        logins_only: true,
+        ..Daemon::of(&arguments.root)
+    };
+    Bound::bind(settings, home, &[])
 }
 
 /// A door that is bound, and what is said of it.
@@ -152,6 +206,8 @@ pub struct Opened {
     pub server: Server,
     /// Where to connect, and how.
     pub page: String,
+    /// Other Longhauls go on with sessions of the daemon's.
+    pub has_lhdata: bool,
 }
 
 /// Binds the door. The users who were named and are new are made.
@@ -173,7 +229,7 @@ pub fn open(arguments: &FtpServeArguments, home: &Home) -> Result<Opened, Failur
     let port = server.address().map_err(io("ask the port"))?.port();
     let shown = addresses.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let page = page_of(&name, &made, SocketAddr::new(shown, port), &certificate, arguments);
-    Ok(Opened { server, page })
+    Ok(Opened { server, page, has_lhdata: arguments.lhdata != Some(LhdataPort::Off) })
 }
 
 /// The options that the `[ftp]` table of the daemon's config names, as the command line would have them: each key is an option without its dashes.
@@ -184,6 +240,9 @@ pub fn of_table(table: &toml::Table, root: &std::path::Path) -> Result<FtpServeA
     let mut words = vec!["ftp".into(), "--root".into(), root.as_os_str().to_owned()];
     for (key, value) in table {
         let flag = format!("--{}", key.replace('_', "-"));
+        if flag == "--lhdata" && value.as_str() != Some("off") {
+            return Err("lhdata: rails come to the daemon's own port; there is only lhdata = \"off\"".to_owned());
+        }
         if flag == "--root" {
             return Err("root: by FTP the daemon's root is served; a user may have one below it".to_owned());
         }
@@ -320,6 +379,7 @@ mod tests {
             ("nonsense = 1", "--nonsense"),
             ("rate = \"fast\"", "--rate"),
             ("ready = 1.5", "ready: write"),
+            ("lhdata = 5750", "daemon's own port"),
         ] {
             let why = read(text).unwrap_err();
             assert!(why.contains(part), "{text}: {why}");

@@ -145,6 +145,7 @@ impl Node {
             failed_disks: self.failed_disks.clone(),
             on_ssh_line: self.on_ssh_line.clone(),
             what: String::new(),
+            ftp: None,
             lent: None,
             cancel: Arc::default(),
             trace: Arc::default(),

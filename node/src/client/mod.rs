@@ -41,6 +41,7 @@ use self::retry::Retries;
 use self::ssh::LineSink;
 use crate::address::{Address, folder_path};
 use crate::event::{Events, JobEvent, Watch};
+use crate::ftp::client::address::FtpAddress;
 use crate::identity::{Home, Identity};
 use crate::job;
 use crate::job::cancel::Cancel;
@@ -48,7 +49,7 @@ use crate::job::endpoint::names::Names;
 use crate::job::endpoint::volumes::FailedDisks;
 use crate::job::receipt::retention::{Keep, Turns};
 use crate::job::registry::{Registration, Registry, Title};
-use crate::link::{Link, Ready, Start, failure_of};
+use crate::link::{Link, Ready, Sessions, Start, failure_of};
 use crate::report::history::{EndedJob, History, JobRecord};
 use crate::report::trace::{Format, Trace};
 use crate::request::JobRequest;
@@ -324,6 +325,8 @@ pub struct Copy<'a> {
     pub on_ssh_line: LineSink,
     /// Sources and destination in words, without secrets.
     pub what: String,
+    /// The other end is a server of FTP that goes on with sessions of ours.
+    pub ftp: Option<&'a dyn Sessions>,
     /// A daemon makes this copy for a client: what it lends.
     pub lent: Option<&'a dyn RelayLimits>,
     /// By what the job is ended from outside.
@@ -408,19 +411,72 @@ fn run(node: &Node, request: &JobRequest, manner: Manner, watch: &mut dyn Watch)
     }
     let listed = if request.names.is_some() { Some(below_folder(request)?) } else { None };
     let request = listed.as_ref().unwrap_or(request);
-    let parsed = |all: &[OsString]| all.iter().map(|text| Address::of(text)).collect::<Result<Vec<_>, _>>();
-    let (sources, destinations) = (parsed(&request.sources)?, parsed(&request.destinations)?);
-    let layout = layout::layout(request, destinations.len())?;
-    layout::count(if request.joined { sources.len() } else { 1 })?;
-    let choice = Choice::of(request)?;
-    receipt_is_possible(request)?;
-    if let Some(path) = &request.trace {
-        manner.trace.begin(path, in_words(&sources, &destinations))?;
+    let plan = Plan::of(request, &manner)?;
+    let record = record(node, request, &manner, (&plan.sources, &plan.destinations));
+    let mut recorded = Recorded::new(watch, record.clone(), true);
+    let done = passes(node, request, manner, plan, (began, None, record.clone()), &mut Events::to(&mut recorded));
+    match &done {
+        Ok(exit) => record.end(*exit, None),
+        Err(failure) => recorded.failed(failure),
     }
+    done
+}
+
+/// Runs a job whose other end is a server of FTP, over sessions of ours that it goes on with.
+pub(crate) fn run_over(
+    node: &Node,
+    request: &JobRequest,
+    manner: &Manner,
+    (ftp, record, began): (&dyn Sessions, JobRecord, Instant),
+    events: &mut Events<'_>,
+) -> Result<Exit, Failure> {
+    let listed = if request.names.is_some() { Some(below_folder(request)?) } else { None };
+    let request = listed.as_ref().unwrap_or(request);
+    let plan = Plan::of(request, manner)?;
+    passes(node, request, manner.clone(), plan, (began, Some(ftp), record), events)
+}
+
+/// A job's ends, and what of them could not be done.
+struct Plan {
+    sources: Vec<Address>,
+    destinations: Vec<Address>,
+    layout: Option<Layout>,
+    choice: Choice,
+}
+
+impl Plan {
+    fn of(request: &JobRequest, manner: &Manner) -> Result<Plan, Failure> {
+        let parsed = |all: &[OsString]| all.iter().map(|text| any_address(text)).collect::<Result<Vec<_>, _>>();
+        let (sources, destinations) = (parsed(&request.sources)?, parsed(&request.destinations)?);
+        let layout = layout::layout(request, destinations.len())?;
+        layout::count(if request.joined { sources.len() } else { 1 })?;
+        let choice = Choice::of(request)?;
+        receipt_is_possible(request)?;
+        if let Some(path) = &request.trace {
+            manner.trace.begin(path, in_words(&sources, &destinations))?;
+        }
+        one_place(&sources)?;
+        one_place(&destinations)?;
+        Ok(Plan { sources, destinations, layout, choice })
+    }
+}
+
+/// An address; one of FTP stands for the daemon behind its server.
+fn any_address(text: &OsStr) -> Result<Address, Failure> {
+    let Some(FtpAddress { host, port, path, .. }) = FtpAddress::of(text)? else { return Address::of(text) };
+    Ok(Address::Daemon { ticket: None, host, port, others: Vec::new(), path })
+}
+
+fn passes(
+    node: &Node,
+    request: &JobRequest,
+    manner: Manner,
+    Plan { sources, destinations, layout, choice }: Plan,
+    (began, ftp, record): (Instant, Option<&dyn Sessions>, JobRecord),
+    events: &mut Events<'_>,
+) -> Result<Exit, Failure> {
     let (from, paths) = one_place(&sources)?;
     let (_, targets) = one_place(&destinations)?;
-    let record = record(node, request, &manner, (&sources, &destinations));
-    let mut recorded = Recorded::new(watch, record.clone(), true);
     let copy = Copy {
         request,
         identity: Arc::clone(&node.identity),
@@ -437,6 +493,7 @@ fn run(node: &Node, request: &JobRequest, manner: Manner, watch: &mut dyn Watch)
         failed_disks: node.failed_disks.clone(),
         on_ssh_line: node.on_ssh_line.clone(),
         what: in_words(&sources, &destinations),
+        ftp,
         lent: None,
         cancel: manner.cancel,
         trace: manner.trace,
@@ -447,15 +504,11 @@ fn run(node: &Node, request: &JobRequest, manner: Manner, watch: &mut dyn Watch)
         Some((_, why)) => Err(Exit::Interrupted.fail("begin the session", why)),
         None => pass(&copy, from, &paths, &destinations[0], &targets, events),
     };
-    let done = copy.again.until_done(request.stall, &mut Events::to(&mut recorded), once);
+    let done = copy.again.until_done(request.stall, events, once);
     // Of a job that reached its end it is written by now.
-    copy.trace.write(None).iter().for_each(|told| Events::to(&mut recorded).note(told));
+    copy.trace.write(None).iter().for_each(|told| events.note(told));
     if !request.dry_run {
         keep_receipts(node);
-    }
-    match &done {
-        Ok(exit) => copy.record.end(*exit, None),
-        Err(failure) => recorded.failed(failure),
     }
     done
 }

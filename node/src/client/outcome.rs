@@ -20,6 +20,7 @@ use proto::wire::control::{Compare, Direction, Durability};
 
 use crate::client::{Copy, STREAM, session};
 use crate::event::Events;
+use crate::ftp::client::address::FtpAddress;
 use crate::job::driver::beside::looks::RailLook;
 use crate::job::driver::{Outcome, PathShare, Status};
 use crate::report::explain::MemorySum;
@@ -426,7 +427,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Resu
     let (sends, peers) = (facts.direction != Some(Direction::Pull), outcome.peers.unwrap_or_default());
     let (sender, receiver) = if sends { (&outcome.own, &peers) } else { (&peers, &outcome.own) };
     let verdict = limiter(sender, receiver, &beside(facts, &outcome, sends, bytes));
-    let (tcp, transport) = (facts.direction.is_some(), transport(facts.direction.is_some(), &outcome));
+    let (tcp, transport) = (facts.direction.is_some(), transport(facts, &outcome));
     let rail_bytes = sender.rail_bytes.max(tally.rail_bytes);
     let network = network(facts, &outcome, rail_bytes, sends, seconds);
     let (own, theirs) = (outcome.record.unnamed, outcome.record.unnamed_there);
@@ -462,7 +463,7 @@ pub fn end(facts: &Facts<'_>, outcome: Outcome, events: &mut Events<'_>) -> Resu
         cpu_seconds_remote: tcp.then_some(peers.cpu_ns as f64 / 1e9),
         peak_memory_bytes_local: outcome.own.peak_memory_bytes,
         peak_memory_bytes_remote: tcp.then_some(peers.peak_memory_bytes),
-        transport: transport.to_owned(),
+        transport,
         rails: rails(outcome.rails, &outcome.paths, rail_bytes, rail_bytes as f64 * 8.0 / seconds),
         resent_bytes: sender.resent_bytes.max(tally.resent),
         path: outcome.packets.map(|stats| PathRecord::of(outcome.pace.0, &stats, sends)),
@@ -517,14 +518,15 @@ fn network(
     (facts.direction.map(|_| wire_bytes as f64 * 8.0 / seconds), nics)
 }
 
-/// What carried it, in a word.
-fn transport(tcp: bool, outcome: &Outcome) -> &'static str {
-    match (tcp, outcome.streams, outcome.packets.is_some()) {
+/// What carried it, in a word; over whose connection, if that is another's.
+fn transport(facts: &Facts<'_>, outcome: &Outcome) -> String {
+    let word = match (facts.direction.is_some(), outcome.streams, outcome.packets.is_some()) {
         (false, ..) => "local",
         (_, true, true) => "tcp+udp",
         (_, false, true) => "udp",
         _ => "tcp",
-    }
+    };
+    if facts.copy.ftp.is_some() { format!("over ftp, LHDATA, {word}") } else { word.to_owned() }
 }
 
 /// Disks of the destination went out: is there to be another pass without them?
@@ -541,7 +543,11 @@ fn destination(copy: &Copy<'_>) -> String {
     if copy.to_stream {
         return STREAM.to_owned();
     }
-    let last = copy.request.destinations.last().map_or_else(Default::default, |last| last.to_string_lossy());
+    let last = copy.request.destinations.last().map_or_else(Default::default, |last| {
+        // Without its password.
+        let ftp = FtpAddress::of(last).ok().flatten();
+        ftp.map_or_else(|| last.to_string_lossy(), |address| address.to_string().into())
+    });
     match copy.layout {
         Some(Layout { stripe, volumes }) => format!("{volumes} volumes, by {}, the last {last}", stripe.name()),
         None => last.into_owned(),

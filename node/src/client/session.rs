@@ -101,6 +101,11 @@ fn connect_beside(
         copy.before.add_lookup(link.lookup());
         copy.record.set(|job| job.peer = Some(fingerprint(&link.peer_key())));
     };
+    if let Some(ftp) = copy.ftp {
+        let link = ftp.session(&copy.identity, beside)?;
+        met(&link);
+        return Ok((link, None));
+    }
     if let (Some(lent), Some(it)) = (&copy.lent, ticket) {
         let link = lent.dial(to, it.server_key)?;
         met(&link);
@@ -830,8 +835,13 @@ impl Session {
             durability,
             compare: if self.open.direction == Direction::Pull { self.open.compare } else { self.agreed.compare },
         };
-        let outcome = turn(job, copy, events)?;
-        report::end(&facts, outcome, events)
+        let mut outcome = turn(job, copy, events)?;
+        let link = outcome.link.take();
+        let done = report::end(&facts, outcome, events);
+        if let (Some(ftp), Some(link)) = (copy.ftp, link) {
+            ftp.take_back(link);
+        }
+        done
     }
 }
 
@@ -863,7 +873,9 @@ fn never_had_rails(copy: &Copy<'_>, failure: &Failure, tally: &Tally) -> Option<
         return None;
     }
     if copy.request.paths.is_empty() {
-        return (failure.exit == Exit::Connect).then(|| failure.clone());
+        let failure = (failure.exit == Exit::Connect).then(|| failure.clone())?;
+        let next = "let the port of the server's rails through the firewall (`longhaul ftp serve --lhdata PORT` there), or copy by FTP alone: --plain-ftp";
+        return Some(if copy.ftp.is_some() { failure.next(next) } else { failure });
     }
     let named: Vec<String> = copy.request.paths.iter().map(|path| path.remote.to_string()).collect();
     let failure = Exit::Connect.fail(format!("connect over --path {}", named.join(", ")), &failure.cause);

@@ -22,9 +22,9 @@ use proto::ftp::session::fault::End;
 use proto::ftp::session::{self as machine, Action, Blocks, Connect, Over};
 use proto::wire::control::FILE_BYTES_MAX;
 
+use super::data::one_port::CONNECT_TIME;
 use super::data::{self, Way};
 use super::files::fault_of;
-use super::one_port::CONNECT_TIME;
 use super::session::Session;
 use super::transfer::{BUFS_TIME, SILENCE, hear, is_full};
 

@@ -12,8 +12,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proto::ftp::session::Session as Machine;
-use rustls::{ServerConfig, ServerConnection};
+use rustls::{Connection, ProtocolVersion, ServerConfig, ServerConnection};
 use sys::event::Interest;
+
+use crate::link::Lent;
 
 /// A client that does not read its replies for so long is gone.
 const REPLY_TIME: Duration = Duration::from_secs(30);
@@ -26,6 +28,14 @@ pub struct ControlLine {
     stream: TcpStream,
     tls: Option<Box<ServerConnection>>,
     is_closed: bool,
+    /// Bytes of TLS that went out and came in.
+    moved: (u64, u64),
+    /// Bytes that went out before TLS.
+    clear_sent: u64,
+    /// What came behind the session of ours that had the connection.
+    early: Vec<u8>,
+    /// Sessions that had it.
+    sessions: u32,
 }
 
 impl AsFd for ControlLine {
@@ -42,7 +52,8 @@ impl ControlLine {
     pub fn new(stream: TcpStream) -> io::Result<ControlLine> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
-        Ok(ControlLine { stream, tls: None, is_closed: false })
+        let (moved, clear_sent, early, sessions) = Default::default();
+        Ok(ControlLine { stream, tls: None, is_closed: false, moved, clear_sent, early, sessions })
     }
 
     /// TLS from the next byte on.
@@ -54,9 +65,10 @@ impl ControlLine {
         let until = Instant::now() + within;
         while tls.is_handshaking() || tls.wants_write() {
             let moved = if tls.wants_write() {
-                tls.write_tls(&mut self.stream)
+                tls.write_tls(&mut self.stream).inspect(|&bytes| self.moved.0 += bytes as u64)
             } else {
                 tls.read_tls(&mut self.stream).and_then(|bytes| {
+                    self.moved.1 += bytes as u64;
                     if let Err(error) = tls.process_new_packets() {
                         // The alert says why.
                         let _ = tls.write_tls(&mut self.stream);
@@ -105,16 +117,27 @@ impl ControlLine {
 
     /// `None`: a part of a record came.
     fn receive(&mut self, room: &mut [u8]) -> io::Result<Option<usize>> {
+        if !self.early.is_empty() {
+            let bytes = self.early.len().min(room.len());
+            room[..bytes].copy_from_slice(&self.early[..bytes]);
+            self.early.drain(..bytes);
+            return Ok(Some(bytes));
+        }
         let Some(tls) = &mut self.tls else { return self.stream.read(room).map(Some) };
         match tls.reader().read(room) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             read => return read.map(Some),
         }
-        if tls.read_tls(&mut self.stream)? == 0 {
+        let bytes = tls.read_tls(&mut self.stream)?;
+        if bytes == 0 {
             return Ok(Some(0));
         }
+        self.moved.1 += bytes as u64;
         tls.process_new_packets().map_err(io::Error::other)?;
-        while tls.wants_write() && tls.write_tls(&mut self.stream).is_ok() {}
+        while tls.wants_write() {
+            let Ok(bytes) = tls.write_tls(&mut self.stream) else { break };
+            self.moved.0 += bytes as u64;
+        }
         match tls.reader().read(room) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
             read => read.map(Some),
@@ -123,6 +146,9 @@ impl ControlLine {
 
     /// Waits until something comes, no longer than this.
     pub fn wait(&self, within: Duration) {
+        if !self.early.is_empty() {
+            return;
+        }
         let _ = sys::event::poll(&[(self.stream.as_fd(), Interest::Read)], Some(within));
     }
 
@@ -136,7 +162,10 @@ impl ControlLine {
         loop {
             let moved = match &mut self.tls {
                 None if left.is_empty() => return Ok(()),
-                None => self.stream.write(left).map(|bytes| left = &left[bytes..]),
+                None => self.stream.write(left).map(|bytes| {
+                    self.clear_sent += bytes as u64;
+                    left = &left[bytes..];
+                }),
                 Some(tls) => {
                     if !left.is_empty() {
                         let bytes = tls.writer().write(left)?;
@@ -145,7 +174,7 @@ impl ControlLine {
                     if left.is_empty() && !tls.wants_write() {
                         return Ok(());
                     }
-                    tls.write_tls(&mut self.stream).map(|_| ())
+                    tls.write_tls(&mut self.stream).map(|bytes| self.moved.0 += bytes as u64)
                 }
             };
             match moved {
@@ -159,6 +188,38 @@ impl ControlLine {
                 }
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// Does what both ends export of TLS name this handshake and no other? Of TLS 1.2 it does with the extended master secret alone (RFC 7627), of which
+    /// the library does not tell.
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.protocol_version() == Some(ProtocolVersion::TLSv1_3))
+    }
+
+    /// Gives the connection to a session of ours. `None`: there is no TLS, or no descriptor.
+    pub fn lend(&mut self) -> Option<Lent> {
+        let stream = self.stream.try_clone().ok()?;
+        let connection = Connection::Server(*self.tls.take()?);
+        let early = std::mem::take(&mut self.early);
+        Some(Lent {
+            connection,
+            stream,
+            moved: self.moved,
+            clear_sent: self.clear_sent,
+            early,
+            sessions: self.sessions,
+        })
+    }
+
+    /// Has it back.
+    pub fn take_back(&mut self, lent: Lent) {
+        let Lent { connection, stream, moved, clear_sent, early, sessions } = lent;
+        if let Connection::Server(tls) = connection {
+            self.tls = Some(Box::new(tls));
+            (self.stream, self.moved, self.clear_sent) = (stream, moved, clear_sent);
+            (self.early, self.sessions) = (early, sessions);
         }
     }
 

@@ -15,10 +15,10 @@ pub mod session; // what its machine decides, done
 pub mod files; // names and facts
 pub mod digests; // what files are compared by
 pub mod data; // the data connection
-pub mod one_port; // where all of them come to one port
 pub mod tls; // and its handshake
 mod transfer; // files over it
 mod blocks; // and over several of them
+pub mod upgrade; // the session of ours inside the same TLS
 pub mod client; // the other side: copies from and to servers of others
 
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use engine::rail::plain::bufs::Bufs;
 pub use engine::tree::sink::open_ended::How;
@@ -39,10 +39,12 @@ use sys::fs::Dir;
 
 use certificate::Certificate;
 use data::Ports;
-use one_port::OnePort;
+use data::one_port::OnePort;
 use session::Session;
 use tries::Tries;
 use users::Users;
+
+use crate::serve::Upgrade;
 
 /// Where it listens by default: 21 is the system's.
 pub const PORT: u16 = 2121;
@@ -138,6 +140,7 @@ pub struct Door {
     pub(crate) bound: Arc<Bound>,
     pub(crate) tries: Tries,
     pub(crate) one_port: Option<Arc<OnePort>>,
+    pub(crate) upgrade: OnceLock<Upgrade>,
     crowd: Mutex<Crowd>,
     idle: AtomicUsize,
 }
@@ -222,7 +225,19 @@ impl Server {
         };
         let (crowd, idle, tries) = (Mutex::default(), AtomicUsize::new(0), Tries::default());
         Ok(Server {
-            door: Arc::new(Door { settings, root, users, certificate, bufs, bound, tries, one_port, crowd, idle }),
+            door: Arc::new(Door {
+                settings,
+                root,
+                users,
+                certificate,
+                bufs,
+                bound,
+                tries,
+                one_port,
+                upgrade: OnceLock::new(),
+                crowd,
+                idle,
+            }),
             listener,
             implicit,
         })
@@ -234,6 +249,11 @@ impl Server {
     /// The kernel's.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
+    }
+
+    /// Other Longhauls go on with a session of this daemon's (LHDATA). It has to serve the same root.
+    pub fn with_daemon(&self, upgrade: Upgrade) {
+        let _ = self.door.upgrade.set(upgrade);
     }
 
     /// Serves until `stop` is signalled. Clients that are here then are on threads of their own, and end with the process.

@@ -7,14 +7,13 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::tree::is_ours;
 use engine::worker::bound::Bound;
 use proto::ftp::session::fault::Fault;
-use proto::ftp::session::{Action, LogIn, NoPort, Outcome, Session as Machine, Task, Terms};
+use proto::ftp::session::{Action, LogIn, NoPort, Outcome, Secured, Session as Machine, Task, Terms};
 use rustls::ServerConfig;
 use sys::fs::Dir;
 
@@ -22,8 +21,8 @@ use super::control::ControlLine;
 use super::data::{Ports, Way};
 use super::files::{self, fault_of};
 use super::tls::TlsSessions;
-use super::users::User;
-use super::{Door, data, digests, tls};
+use super::users::{User, beneath};
+use super::{Door, data, digests, tls, upgrade};
 
 /// A thread waits no longer for a client that has no deadline: a transfer has its own.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
@@ -59,6 +58,8 @@ pub struct Session<'d> {
     /// How fast this user may be, within the door's.
     pub(super) bound: Arc<Bound>,
     root: Arc<Dir>,
+    /// Who is logged in; `None`: nobody with a name.
+    pub(super) user: Option<User>,
 }
 
 impl std::fmt::Debug for Session<'_> {
@@ -83,6 +84,7 @@ impl<'d> Session<'d> {
             anonymous: door.settings.anonymous,
             implicit,
             hidden: is_ours,
+            lhdata: door.upgrade.get().map(|it| it.offered.clone()),
         };
         Ok(Session {
             door,
@@ -98,6 +100,7 @@ impl<'d> Session<'d> {
             dialled: None,
             bound: Arc::clone(&door.bound),
             root: Arc::clone(&door.root),
+            user: None,
         })
     }
 
@@ -142,8 +145,12 @@ impl<'d> Session<'d> {
         match action {
             Action::Say(bytes) => return self.line.say(&bytes).is_ok(),
             Action::Secure => {
-                let is_secure = self.secure();
-                self.machine.on_secured(self.clock.now_ns(), is_secure);
+                let secured = match self.secure() {
+                    true if self.line.is_bound() => Secured::Bound,
+                    true => Secured::Yes,
+                    false => Secured::No,
+                };
+                self.machine.on_secured(self.clock.now_ns(), secured);
             }
             Action::AskClear(name) => self.machine.on_clear(self.door.users.may_clear(&name)),
             Action::LogIn { name, password } => {
@@ -153,6 +160,7 @@ impl<'d> Session<'d> {
             Action::LogInAnonymous => {
                 self.root = Arc::clone(&self.door.root);
                 self.bound = Arc::clone(&self.door.bound);
+                self.user = None;
             }
             Action::Listen => {
                 let port = self.listen();
@@ -167,6 +175,12 @@ impl<'d> Session<'d> {
                 self.machine.on_done(self.clock.now_ns(), outcome);
             }
             Action::Prepare(transfer) => self.transfer(transfer),
+            Action::Upgrade => {
+                let rights = self.machine.rights();
+                let is_back =
+                    upgrade::run((self.door, &mut self.line, self.peer), rights, self.user.as_ref()).is_some();
+                self.machine.on_returned(self.clock.now_ns(), is_back);
+            }
             Action::Close => return false,
         }
         true
@@ -220,7 +234,9 @@ impl<'d> Session<'d> {
             None => Arc::clone(&self.door.bound),
             Some(rate) => Arc::new(Bound::new(rate.div_ceil(8), Some(Arc::clone(&self.door.bound)))),
         };
-        Some(user.rights)
+        let rights = user.rights;
+        self.user = Some(user);
+        Some(rights)
     }
 
     fn listen(&mut self) -> Result<u16, NoPort> {
@@ -255,10 +271,4 @@ impl<'d> Session<'d> {
         let Session { line, machine, clock, .. } = self;
         digests::of_file(&file, digest, part, || line.pull(machine, clock.now_ns()) && !machine.is_aborted())
     }
-}
-
-/// A user's folder as a name beneath the door's: as it is, or as a path of the host that leads through the door's. `None`: it lies elsewhere.
-fn beneath<'a>(root: &'a Path, door: &Path) -> Option<&'a [u8]> {
-    let below = if root.is_absolute() { root.strip_prefix(door).ok()? } else { root };
-    Some(below.as_os_str().as_encoded_bytes())
 }

@@ -353,6 +353,12 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
 }
 
+/// A user's folder as a name beneath the door's: as it is, or as a path of the host that leads through the door's. `None`: it lies elsewhere.
+pub(super) fn beneath<'a>(root: &'a Path, door: &Path) -> Option<&'a [u8]> {
+    let below = if root.is_absolute() { root.strip_prefix(door).ok()? } else { root };
+    Some(below.as_os_str().as_encoded_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

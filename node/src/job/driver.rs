@@ -329,6 +329,8 @@ pub struct Outcome {
     pub storage: Vec<proto::negotiate::Choice>,
     /// Disks of the destination's set that failed in the job: the others hold what they hold, and nobody signed.
     pub out_of_set: Option<String>,
+    /// The session, if its connection is lent (`Link::give_back`).
+    pub link: Option<Link>,
 }
 
 struct JobDriver<'a, 'b> {
@@ -478,6 +480,7 @@ pub fn run_traced(
                 extras: vec![],
             },
         ),
+        link: Some(driver.job.link).filter(Link::is_lent),
     })
 }
 

@@ -4,7 +4,7 @@
 //! In and out: names, the keys that are expected, time → a session; or the error that says most.
 //! Invariants: a session is gone on with only under a key that was expected; what datagrams began and the connection does not bear out is begun
 //! again without them; a peer that is silent once connected is asked again in small segments.
-//! Absent on purpose: connecting and the handshake themselves (handshake.rs, hello.rs), waiting for a daemon that is away (connect_retry.rs).
+//! Absent on purpose: connecting and the handshake themselves (handshake.rs, hello/), waiting for a daemon that is away (connect_retry.rs).
 
 use std::fmt;
 use std::net::{SocketAddr, TcpStream};

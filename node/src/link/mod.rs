@@ -11,7 +11,7 @@
 //!                       +--------+------------------+
 //!                       | bytes  | frame            |   bytes: u32 LE, 1 ..= FRAME_BYTES_MAX
 //!                       +--------+------------------+
-//! farewell: TLS close_notify; on a pair, where there is no TLS, bytes = 0xffff_ffff
+//! farewell: TLS close_notify; on a pair, where there is no TLS, and over a connection that is given back, bytes = 0xffff_ffff
 //! ```
 
 pub mod reachable; // where others reach this host
@@ -25,6 +25,7 @@ mod connecting; // to whoever proves the key that is expected
 mod handshake; // connecting and the handshake, under one deadline
 mod hello; // its first flight in datagrams, while there is no connection yet
 mod tls; // who proves what to whom
+mod lent; // over the TLS of FTP
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -48,11 +49,25 @@ use handshake::{Deadline, handshake, step};
 pub use handshake::{SMALL_SEGMENT, bound_segments};
 pub use hello::Hellos;
 use hello::{Asked, Claimed, Repeat, Rest, RestAhead, Shaken};
+pub use lent::Lent;
+use lent::Loan;
 use retransmit::RetransmitBuffer;
 
 pub use error::{LinkError, Step, failure_of};
 
 use crate::identity::{Identity, PublicKey};
+
+/// Where the sessions of a job come from, if not from a Longhaul's own port.
+pub trait Sessions: fmt::Debug {
+    /// The next one. `beside` hears where its rails are before anything is said.
+    ///
+    /// # Errors
+    /// No connection, no login, no key.
+    fn session(&self, id: &Identity, beside: &mut dyn FnMut(Connected)) -> Result<Link, text::exit::Failure>;
+
+    /// One ended well: its connection is again what it was.
+    fn take_back(&self, link: Link);
+}
 
 /// Read at most so many bytes per turn: four whole frames, then it is the caller's turn again.
 const TURN_BYTES_MAX: usize = 4 * (FRAME_BYTES_MAX + LENGTH_BYTES);
@@ -66,7 +81,7 @@ const IDLE_BYTES: usize = 16 << 10;
 const READY_MAX: usize = 256;
 /// Bytes of a frame's length.
 const LENGTH_BYTES: usize = 4;
-/// The farewell of a pair.
+/// The farewell of a pair, and where the connection is given back.
 const FAREWELL: [u8; LENGTH_BYTES] = [0xff; LENGTH_BYTES];
 
 /// What a turn found out.
@@ -273,6 +288,8 @@ pub struct Link {
     /// What is said first goes in datagrams, too.
     rest: Option<RestAhead>,
     kept: RetransmitBuffer,
+    /// The connection is somebody else's.
+    loan: Option<Loan>,
     datagrams: Option<Box<Datagrams>>,
     /// Lives until the peer is let in or the link is dropped; the listener counts it. The mark says which.
     guard: Option<(Box<dyn Send>, Arc<AtomicBool>)>,
@@ -337,6 +354,7 @@ impl Link {
             repeat: None,
             rest: None,
             kept: RetransmitBuffer::default(),
+            loan: None,
             datagrams: None,
             guard: None,
         }
@@ -482,9 +500,13 @@ impl Link {
     pub fn export(&self, label: &[u8], context: &[u8]) -> [u8; 32] {
         match &self.carrier {
             // Fails only before the handshake, and there is no Link before it.
-            Carrier::Tls { connection, .. } => connection
-                .export_keying_material([0; 32], label, Some(context))
-                .expect("a Link exists only after its handshake"),
+            Carrier::Tls { connection, .. } => {
+                // Of several sessions over one connection each has its own.
+                let of_session = self.loan.map(|it| [&it.sessions.to_le_bytes()[..], context].concat());
+                connection
+                    .export_keying_material([0; 32], label, Some(of_session.as_deref().unwrap_or(context)))
+                    .expect("a Link exists only after its handshake")
+            }
             Carrier::Pair { secret, .. } => {
                 let mut hasher = blake3::Hasher::new_keyed(secret);
                 hasher.update(&(label.len() as u64).to_le_bytes()).update(label).update(context);
@@ -615,6 +637,7 @@ impl Link {
         // The peer goes on from what it was told.
         self.stream_at = self.bytes_received;
         (self.repeat, self.rest) = (None, None);
+        self.loan.iter_mut().for_each(|it| it.clear_sent = 0);
         Ok(())
     }
 
@@ -757,8 +780,10 @@ impl Link {
                 Ok(bytes) => {
                     self.bytes_sent += bytes as u64;
                     if let Carrier::Tls { stream, .. } = &self.carrier {
-                        // The kernel counts the connection's own first byte, too.
-                        let acked = || sys::sock::tcp_info(stream).map_or(0, |info| info.bytes_acked.saturating_sub(1));
+                        // The kernel counts the connection's own first byte, too, and what was said before TLS.
+                        let before = 1 + self.loan.map_or(0, |it| it.clear_sent);
+                        let acked =
+                            || sys::sock::tcp_info(stream).map_or(0, |info| info.bytes_acked.saturating_sub(before));
                         self.kept.push(&rest[..bytes], self.bytes_sent, acked);
                         if let Some(datagrams) = &mut self.datagrams {
                             datagrams.on_sent(self.bytes_sent - bytes as u64, &rest[..bytes]);
@@ -799,7 +824,10 @@ impl Link {
                     connection.write_tls(&mut self.wire)?;
                 }
                 if self.closing && self.queue.is_empty() && !self.farewell_queued {
-                    connection.send_close_notify();
+                    match self.loan {
+                        Some(_) => connection.writer().write_all(&FAREWELL)?,
+                        None => connection.send_close_notify(),
+                    }
                     self.farewell_queued = true;
                 }
                 while connection.wants_write() {
@@ -822,7 +850,9 @@ impl Link {
     fn take_in(&mut self, frames: &mut Vec<Vec<u8>>) -> Result<(), LinkError> {
         let mut portion = [0; READ_BYTES];
         let mut taken = 0;
-        while taken < TURN_BYTES_MAX && !self.peer_closed {
+        // Datagrams may have brought a farewell before the connection, which brings it all the same.
+        let is_behind = |link: &Link| link.loan.is_some() && link.stream_at < link.bytes_received;
+        while taken < TURN_BYTES_MAX && (!self.peer_closed || is_behind(self)) {
             let read = match &self.carrier {
                 Carrier::Tls { stream, .. } => (&*stream).read(&mut portion),
                 Carrier::Pair { stream, .. } => (&*stream).read(&mut portion),
@@ -843,7 +873,8 @@ impl Link {
             }
         }
         // A farewell in the middle of a frame is no farewell.
-        if self.peer_closed && !self.inbox.is_empty() { Err(LinkError::Cut) } else { Ok(()) }
+        let is_cut = self.peer_closed && !self.inbox.is_empty() && self.loan.is_none_or(|it| !it.is_over);
+        if is_cut { Err(LinkError::Cut) } else { Ok(()) }
     }
 
     /// What the connection brought, but for what datagrams brought before it.
@@ -877,8 +908,9 @@ impl Link {
                 .reader()
                 .read_exact(&mut self.inbox[start..])
                 .map_err(|source| LinkError::Io { step: "read from", source })?;
-            self.peer_closed |= state.peer_has_closed();
-            if sealed.is_empty() || self.peer_closed {
+            let has_closed = state.peer_has_closed();
+            self.peer_closed |= has_closed;
+            if sealed.is_empty() || has_closed {
                 return Ok(());
             }
         }
@@ -886,12 +918,21 @@ impl Link {
 
     /// Whole frames at the front of `inbox` → `frames`.
     fn cut_frames(&mut self, frames: &mut Vec<Vec<u8>>) -> Result<(), LinkError> {
+        if !self.take_key()? || self.loan.is_some_and(|it| it.is_over) {
+            return Ok(());
+        }
         let mut at = 0;
         let mut breach = None;
         while let Some((length, rest)) = self.inbox[at..].split_first_chunk::<LENGTH_BYTES>() {
             if *length == FAREWELL && matches!(self.carrier, Carrier::Pair { .. }) {
                 self.peer_closed = true;
                 at = self.inbox.len();
+                break;
+            }
+            if let (true, Some(loan)) = (*length == FAREWELL, &mut self.loan) {
+                // What follows is not of this session.
+                (loan.is_over, self.peer_closed) = (true, true);
+                at += LENGTH_BYTES;
                 break;
             }
             let bytes = u32::from_le_bytes(*length) as usize;

@@ -31,7 +31,7 @@ pub(super) const ALPN: &[u8] = b"longhaul";
 /// DER of an Ed25519 SubjectPublicKeyInfo up to the key itself (RFC 8410 section 4).
 const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 /// Plaintext and sealed bytes that rustls may hold for us; our own queues are counted in mod.rs.
-const RUSTLS_BYTES_MAX: usize = 64 << 10;
+pub(super) const RUSTLS_BYTES_MAX: usize = 64 << 10;
 
 /// Our key, as rustls asks for it.
 struct OurKey(Arc<Ed25519KeyPair>, PublicKey);

@@ -669,7 +669,8 @@ pub fn fault_word(kind: FaultKind) -> &'static str {
 /// The path in an address, for a command on the receiving host. The rest of an address does not belong into a report: it
 /// may hold a ticket's secret. Below a daemon's root the path begins with `ROOT`, whatever that is there.
 fn path_at_receiver(address: &str) -> String {
-    if let Some(rest) = address.strip_prefix("longhaul://") {
+    let schemes = ["longhaul://", "ftp://", "ftps://"];
+    if let Some(rest) = schemes.iter().find_map(|scheme| address.strip_prefix(scheme)) {
         return format!("ROOT/{}", rest.split_once('/').map_or("", |(_, path)| path));
     }
     match address.split_once(':') {

@@ -19,6 +19,8 @@ pub struct FtpTerms {
     pub active: bool,
     /// The address that PASV names is believed, whoever's it is.
     pub trust_pasv: bool,
+    /// Files go by FTP also where a Longhaul is the server.
+    pub plain: bool,
     /// SHA-256 of the server's certificate, in hexadecimal digits with or without colons; it counts instead of the system's authorities.
     pub fingerprint: Option<String>,
 }

@@ -83,6 +83,8 @@ pub(super) struct Guest {
     pub(super) grant: Option<Grant>,
     /// The key that asked for what is done: the client's, or that of the one in whose place the client was sent.
     pub(super) owner: PublicKey,
+    /// It came by a login of FTP, whose account this is: it has what the login has, one job, and no word for others.
+    pub(super) login: Option<[u8; 32]>,
     /// By which all that is done for it is ended.
     pub(super) cancel: Arc<Cancel>,
 }
@@ -90,17 +92,20 @@ pub(super) struct Guest {
 impl Guest {
     pub(super) fn new(client: PublicKey, rights: Rights, grant: Option<Grant>) -> Guest {
         let owner = grant.as_ref().and_then(|grant| grant.delegation.as_ref()).map_or(client, |it| it.issuer);
-        Guest { rights, grant, owner, cancel: Arc::default() }
+        Guest { rights, grant, owner, login: None, cancel: Arc::default() }
     }
 }
 
 /// Where the paths of a client with these rights begin.
 pub(super) fn path_base(daemon: &Daemon, rights: &Rights) -> Result<PathBase, No> {
     let Some(root) = &rights.root else { return Ok(daemon.path_base.clone()) };
-    daemon.guards.refuse(root).map_err(|failure| {
-        daemon.log(0, &failure.to_string());
-        no(Refusal::OutsideRoot, "this key's root holds what this daemon keeps to itself; its log says more")
-    })?;
+    // What lies beneath the daemon's own root, which holds nothing of that, holds nothing of it either.
+    if root.is_absolute() || !matches!(daemon.path_base, PathBase::Root(_)) {
+        daemon.guards.refuse(root).map_err(|failure| {
+            daemon.log(0, &failure.to_string());
+            no(Refusal::OutsideRoot, "this key's root holds what this daemon keeps to itself; its log says more")
+        })?;
+    }
     let path = root.as_os_str().as_encoded_bytes();
     let dir = match (&daemon.path_base, root.is_absolute()) {
         (PathBase::Root(base), false) => base.open_dir(path),
@@ -111,6 +116,9 @@ pub(super) fn path_base(daemon: &Daemon, rights: &Rights) -> Result<PathBase, No
 
 /// Whom the bytes of a client's jobs are booked to.
 fn account(guest: &Guest) -> Account {
+    if let Some(login) = guest.login {
+        return Account::Key(login);
+    }
     // What was delegated is its giver's.
     match guest.grant.as_ref().map(|grant| (grant.number, grant.delegation.as_ref())) {
         None => Account::Key(guest.owner),

@@ -31,6 +31,7 @@ use engine::fault::{panic_once_if_asked, words};
 use engine::host::{Make, Workers};
 use engine::job::JobNo;
 use engine::numa::deal;
+use proto::ftp::lhdata::{Offered, Transport};
 use proto::wire::chunk::Greeting;
 use sys::event::Event;
 use sys::fs::Dir;
@@ -352,6 +353,26 @@ pub struct Bound {
 /// use node::identity::{Home, ticket::Uses};
 /// use node::serve::{Bound, Log, settings::Settings};
 ///
+/// What an FTP server needs to go on with LHDATA: the daemon whose sessions these are.
+#[derive(Debug, Clone)]
+pub struct Upgrade {
+    /// It serves the root of the FTP server.
+    pub(crate) daemon: Arc<Daemon>,
+    /// Where its rails are.
+    pub(crate) offered: Offered,
+}
+
+impl Upgrade {
+    /// A daemon that listens at this port.
+    pub(crate) fn new(daemon: Arc<Daemon>, port: u16) -> Upgrade {
+        let mut transports = vec![Transport::Tcp];
+        if daemon.takes_datagrams {
+            transports.push(Transport::Udp);
+        }
+        Upgrade { daemon, offered: Offered { port, transports } }
+    }
+}
+
 /// let bound = Bound::bind(Settings::of("/srv/data"), &Home::find()?, &[])?;
 /// let server = bound.start(Log::to(|line| eprintln!("{line}")))?;
 /// println!("longhaul://{}@{}/", server.ticket(Uses::Many)?, server.address()?);
@@ -502,6 +523,14 @@ impl Server {
     #[must_use]
     pub fn history(&self) -> &Arc<History> {
         &self.daemon.history
+    }
+
+    /// For a door of FTP at the same root: what LHDATA goes on with.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn upgrade(&self) -> Result<Upgrade, Failure> {
+        Ok(Upgrade::new(Arc::clone(&self.daemon), self.address()?.port()))
     }
 
     /// A ticket that lets in without a key, with the rights that the settings give to tickets.

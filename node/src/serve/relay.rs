@@ -290,9 +290,8 @@ pub(super) fn relay(
     let (to_client, lines) = channel::<Vec<u8>>();
     let (shares, cancel) = (guest::shares(daemon, guest), Arc::clone(&guest.cancel));
     let lent = Lent { daemon, rights: &guest.rights, shares, cancel };
-    let stall = lent.stall(request.stall);
+    let (stall, began, path) = (lent.stall(request.stall), Instant::now(), in_words(sources, &to));
     outlive(link, stall);
-    let (began, path) = (Instant::now(), in_words(sources, &to));
     let peer = link.peer_addr().map_or_else(|| "a client".to_owned(), |addr| addr.to_string());
     std::thread::scope(|scope| {
         let pushed = scope.spawn(|| {
@@ -317,6 +316,7 @@ pub(super) fn relay(
                 failed_disks: daemon.failed_disks.clone(),
                 on_ssh_line: LineSink::default(),
                 what: path.clone(),
+                ftp: None,
                 lent: Some(&lent),
                 cancel: Arc::clone(&guest.cancel),
                 trace: Arc::default(),

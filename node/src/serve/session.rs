@@ -110,13 +110,50 @@ fn next(link: &mut Link, order: &mut Order) -> Result<Frame, No> {
     Ok(frame)
 }
 
+/// Serves one job or one listing of a client that logged in by FTP. Given back: the session, if it ended well and its connection is to be FTP's again.
+pub fn run_login(daemon: &Daemon, link: Link, rights: Rights, login: [u8; 32]) -> Option<Link> {
+    let peer = link.peer_addr().map_or_else(|| "a client".to_owned(), |addr| addr.to_string());
+    catch_unwind(AssertUnwindSafe(|| serve_login(daemon, link, rights, login, &peer))).unwrap_or_else(|panic| {
+        daemon.log(0, &format!("{peer}: a mistake in Longhaul ended its session: {}", words(&*panic)));
+        None
+    })
+}
+
+fn serve_login(daemon: &Daemon, mut link: Link, rights: Rights, login: [u8; 32], peer: &str) -> Option<Link> {
+    let mut order = Order::of_acceptor();
+    let (guest, frame) = match greet_login(daemon, &mut link, &mut order, rights) {
+        Ok((guest, frame)) => (Guest { login: Some(login), ..guest }, frame),
+        Err(no) => {
+            turn_away(daemon, &mut link, peer, &no);
+            return None;
+        }
+    };
+    let place = daemon.live.enter(vec![link.peer_key()], None, &guest.cancel)?;
+    serve(daemon, link, &guest, (frame, &place, order), peer).unwrap_or_else(|refused| {
+        daemon.log(0, &format!("{peer}: {refused}"));
+        None
+    })
+}
+
+/// Versions; the rights are those of the login, and a key that is revoked here has none.
+fn greet_login(daemon: &Daemon, link: &mut Link, order: &mut Order, rights: Rights) -> Result<(Guest, Frame), No> {
+    agree_on_version(link, order)?;
+    let key = link.peer_key();
+    if matches!(authorized::revoked(&daemon.home), Ok(keys) if !keys.contains(&key)) {
+        let frame = next(link, order)?;
+        if daemon.draining.load(Ordering::SeqCst) {
+            return Err(Refusal::Draining.into());
+        }
+        return Ok((Guest::new(key, rights, None), frame));
+    }
+    Err(no(Refusal::NotAuthorized, "this key is revoked here"))
+}
+
 /// Versions, then rights: by ticket, or by key.
 fn greet(daemon: &Daemon, link: &mut Link, order: &mut Order) -> Result<(Guest, Frame), No> {
-    let Frame::Hello { version_min, version, .. } = next(link, order)? else { return Err(Breach::WrongOrder.into()) };
-    say(link, &Frame::Hello { version_min: proto::VERSION_MIN, version: proto::VERSION, agent: agent() });
-    if version_min > proto::VERSION || version < proto::VERSION_MIN {
-        let detail = format!("this daemon speaks {} to {}", proto::VERSION_MIN, proto::VERSION);
-        return Err(no(Refusal::VersionTooOld, detail));
+    agree_on_version(link, order)?;
+    if daemon.settings.read().is_ok_and(|settings| settings.logins_only) {
+        return Err(no(Refusal::NotAuthorized, "this port is for those who log in by FTP: name ftp://"));
     }
     let key = link.peer_key();
     let list = daemon.settings.read().ok().and_then(|settings| settings.authorized_keys.clone());
@@ -156,6 +193,16 @@ fn greet(daemon: &Daemon, link: &mut Link, order: &mut Order) -> Result<(Guest, 
         return Err(Refusal::Draining.into());
     }
     Ok((guest, frame))
+}
+
+fn agree_on_version(link: &mut Link, order: &mut Order) -> Result<(), No> {
+    let Frame::Hello { version_min, version, .. } = next(link, order)? else { return Err(Breach::WrongOrder.into()) };
+    say(link, &Frame::Hello { version_min: proto::VERSION_MIN, version: proto::VERSION, agent: agent() });
+    if version_min > proto::VERSION || version < proto::VERSION_MIN {
+        let detail = format!("this daemon speaks {} to {}", proto::VERSION_MIN, proto::VERSION);
+        return Err(no(Refusal::VersionTooOld, detail));
+    }
+    Ok(())
 }
 
 /// A delegated ticket is worth no more than the rights of whoever asked for it.
@@ -202,12 +249,12 @@ fn serve(
     guest: &Guest,
     (frame, place, mut order): (Frame, &super::live::Place<'_>, Order),
     peer: &str,
-) -> Result<(), Failure> {
+) -> Result<Option<Link>, Failure> {
     let count = match Count::one(daemon) {
         Ok(count) => count,
         Err(no) => {
             refuse(&mut link, &no);
-            return Ok(());
+            return Ok(None);
         }
     };
     let mut held = Held(daemon, 0);
@@ -215,7 +262,7 @@ fn serve(
         Ok(it) => it,
         Err(no) => {
             turn_away(daemon, &mut link, peer, &no);
-            return Ok(());
+            return Ok(None);
         }
     };
     let result = match frame {
@@ -228,6 +275,9 @@ fn serve(
             Err(no(Refusal::Busy, "the job before this one is still ending"))
         }
         Frame::Open(open) => return serve_job(daemon, link, guest, &open, picks, peer, count),
+        Frame::AskTicket { .. } | Frame::Relay { .. } if guest.login.is_some() => {
+            Err(no(Refusal::NotAuthorized, "who logged in by FTP has one job here, and none elsewhere"))
+        }
         Frame::AskTicket { key, targets, compare, prune } => {
             relay::give_ticket(daemon, &mut link, guest, Wanted { key, targets, compare, prune })
         }
@@ -241,7 +291,7 @@ fn serve(
     if let Err(no) = result {
         turn_away(daemon, &mut link, peer, &no);
     }
-    Ok(())
+    Ok(None)
 }
 
 /// What stands at a path, for who may read here. It is no job: a ticket for one job still is good for that, and no rate holds it back.
@@ -471,7 +521,7 @@ fn serve_job(
     picks: Option<Arc<IncludeList>>,
     peer: &str,
     count: Count<'_>,
-) -> Result<(), Failure> {
+) -> Result<Option<Link>, Failure> {
     let prepared = prepare(daemon, guest, open, picks);
     let (job, forget) = match prepared {
         Ok(prepared) => match job(daemon, link, open, guest, prepared, peer)? {
@@ -479,11 +529,11 @@ fn serve_job(
                 let no = job.no;
                 (job, Forget(daemon, open.job, no))
             }
-            None => return Ok(()),
+            None => return Ok(None),
         },
         Err(no) => {
             turn_away(daemon, &mut link, peer, &no);
-            return Ok(());
+            return Ok(None);
         }
     };
     daemon.log(1, &format!("{peer}: a job begins: {}", in_words(open, peer)));
@@ -523,7 +573,7 @@ fn serve_job(
         Ok(outcome) => outcome,
         Err(failure) => {
             daemon.log_job(&EndedJob::of(facts, moved, began.elapsed(), failure.exit, Some(&failure.cause)));
-            return if is_stdio { Err(failure) } else { Ok(()) };
+            return if is_stdio { Err(failure) } else { Ok(None) };
         }
     };
     let tally = outcome.record.tally;
@@ -538,7 +588,7 @@ fn serve_job(
     if is_stdio {
         daemon.stop.signal();
     }
-    Ok(())
+    Ok(outcome.link)
 }
 
 /// After a job: receipts that are not to be kept go.

@@ -75,6 +75,8 @@ pub struct Settings {
     pub driver: Option<Driver>,
     /// Started by ssh, for one job.
     pub stdio: bool,
+    /// Only who logged in by FTP is served: the port is for rails.
+    pub logins_only: bool,
     /// A free one of these ports is taken instead of that of `listen`.
     pub ports: Option<Ports>,
     /// Which receipts stay below `LONGHAUL_HOME`; `None`: as a file of the home says, or all.
@@ -108,6 +110,7 @@ impl Settings {
             public: Vec::new(),
             driver: None,
             stdio: false,
+            logins_only: false,
             ports: None,
             receipts_keep: None,
             verbose: 0,

@@ -262,6 +262,7 @@ impl User {
             failed_disks: Default::default(),
             on_ssh_line: Default::default(),
             what: String::new(),
+            ftp: None,
             lent: None,
             cancel: Arc::default(),
             trace: Arc::default(),

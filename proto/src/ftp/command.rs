@@ -12,6 +12,7 @@ use core::net::SocketAddr;
 use super::address::{self, Extended};
 use super::blocks::CONNECTIONS_MAX;
 use super::facts::{NAMES, Wanted};
+use super::lhdata::Spoken;
 use super::reply::Reply;
 use super::time;
 
@@ -153,8 +154,10 @@ verbs! {
     BufferSize = "SBUF";
     /// Whether data connections are authenticated by GSI.
     DataAuthentication = "DCAU";
+    /// From here on the session of docs/protocol.md.
+    Upgrade = "LHDATA";
     /// Known, and not done.
-    NotDone = "ACCT" | "SMNT" | "REIN" | "COMB" | "ADAT" | "CONF" | "ENC" | "MIC" | "LPRT" | "LPSV" | "LHDATA" | "THMB"
+    NotDone = "ACCT" | "SMNT" | "REIN" | "COMB" | "ADAT" | "CONF" | "ENC" | "MIC" | "LPRT" | "LPSV" | "THMB"
         | "XSHA384" | "DSIZ" | "XRSQ" | "XRCP" | "XSEN" | "XSEM" | "MFCT";
 }
 
@@ -190,6 +193,8 @@ impl Verb {
                 | V::Client
                 | V::Host
                 | V::NotDone
+                // In clear its refusal is another one.
+                | V::Upgrade
         )
     }
 }
@@ -291,6 +296,8 @@ pub enum Command {
     Set(Verb, NewFacts, Vec<u8>),
     /// HASH and those of old; `None`: the one that OPTS HASH chose.
     Hash(Option<Digest>, Part, Vec<u8>),
+    /// LHDATA.
+    Upgrade(Spoken),
     /// SITE HELP.
     SiteHelp,
     /// REST in MODE E: what the other end has, as first bytes and those behind the last.
@@ -375,6 +382,10 @@ impl Command {
             },
             V::ProtectionSize if number(text).is_none() => no(501, "PBSZ 0"),
             V::Options => options(text),
+            V::Upgrade => match Spoken::parse(text) {
+                Some(spoken) => Ok(Command::Upgrade(spoken)),
+                None => no(501, "LHDATA version transport,transport"),
+            },
             V::Type => match text.first().map(u8::to_ascii_uppercase) {
                 Some(b'I' | b'L' | b'A') => Ok(Command::Plain(verb)),
                 _ => no(504, "TYPE A and I, and both as they are."),

@@ -15,5 +15,6 @@ pub mod path; // names beneath the root
 pub mod time; // times as digits
 pub mod facts; // what is said of a file, by MLSD and by LIST
 pub mod reply; // what is answered
+pub mod lhdata; // two Longhauls go on with their own session
 pub mod session; // and who may do what, in which order
 pub mod client; // what a client makes of replies and listings

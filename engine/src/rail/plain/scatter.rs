@@ -33,7 +33,7 @@ const AT_ONCE_BYTES: u64 = 64 << 10;
 pub struct Sending<'a> {
     /// The file.
     pub file: &'a File,
-    /// What of it.
+    /// Stretches of it, in bytes, in the order in which they are dealt out.
     pub ranges: &'a [Range<u64>],
     /// The byte of the file whose offset is 0.
     pub zero: u64,

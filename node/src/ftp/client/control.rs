@@ -18,8 +18,9 @@ use proto::ftp::client::features::Features;
 use proto::ftp::client::login::{Cover, Login as LoginSteps, Refused, Step};
 use proto::ftp::client::pipeline::Pipeline;
 use proto::ftp::client::reply::{Replies, Reply};
+use proto::ftp::lhdata::{Agreed, Spoken};
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection};
+use rustls::{ClientConfig, ClientConnection, Connection};
 use sys::event::Interest;
 use text::exit::{Exit, Failure};
 
@@ -27,6 +28,7 @@ use super::address::FtpAddress;
 use super::credentials::Login;
 use super::tls::{self, DataTls};
 use super::trust::Verifier;
+use crate::link::Lent;
 use crate::request::FtpTerms;
 
 /// A server has so long to take a connection, and to answer what needs no work.
@@ -94,6 +96,14 @@ pub struct Control<'a> {
     tls: Option<Box<ClientConnection>>,
     config: Option<Arc<ClientConfig>>,
     replies: Replies,
+    /// Bytes of TLS that went out and came in.
+    moved: (u64, u64),
+    /// Bytes that went out before TLS.
+    clear_sent: u64,
+    /// The connection is for the session of ours.
+    agreed: Option<Agreed>,
+    /// Sessions that had it.
+    sessions: u32,
     /// What waits for a reply.
     pub pipeline: Pipeline,
     /// What the server can do.
@@ -131,6 +141,14 @@ impl<'a> Control<'a> {
     /// # Errors
     /// What ended it.
     pub fn open(server: &'a Server) -> Result<Control<'a>, Trouble> {
+        Control::open_asking(server, None)
+    }
+
+    /// The same; where the server has LHDATA, the connection is for a session of ours (`lend`) and no more for files.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn open_asking(server: &'a Server, asked: Option<&Spoken>) -> Result<Control<'a>, Trouble> {
         let host_port = server.address.host_port();
         let what = || format!("connect to {host_port}");
         let addresses = (&*server.address.host, server.address.port)
@@ -162,20 +180,27 @@ impl<'a> Control<'a> {
             tls: None,
             config: None,
             replies: Replies::default(),
+            moved: (0, 0),
+            clear_sent: 0,
+            agreed: None,
+            sessions: 0,
             pipeline: Pipeline::default(),
             features: Features::default(),
             passive: if server.terms.active { Passive::Active } else { Passive::Extended },
             proved: false,
             listener: None,
         };
-        it.log_in()?;
+        it.log_in(asked)?;
         Ok(it)
     }
 
-    fn log_in(&mut self) -> Result<(), Trouble> {
+    fn log_in(&mut self, asked: Option<&Spoken>) -> Result<(), Trouble> {
         let (server, host_port) = (self.server, self.server.address.host_port());
         let cover = server.address.cover(server.terms.allow_clear);
         let mut steps = LoginSteps::new(cover, &server.login.user, &server.login.password);
+        if let Some(asked) = asked {
+            steps = steps.asking(asked.clone());
+        }
         if cover == Cover::Implicit {
             self.secure()?;
         }
@@ -191,6 +216,10 @@ impl<'a> Control<'a> {
                 Step::Say(line) => self.say(&[&line[..], b"\r\n"].concat())?,
                 Step::Ready => {
                     self.features = steps.features;
+                    return Ok(());
+                }
+                Step::Upgraded(agreed) => {
+                    self.agreed = Some(agreed);
                     return Ok(());
                 }
                 Step::Secure => return Err(Trouble::Lost("the server began TLS twice".to_owned())),
@@ -245,15 +274,18 @@ impl<'a> Control<'a> {
     fn turn_tls(&mut self, until: Instant) -> io::Result<()> {
         let Some(tls) = &mut self.tls else { return Ok(()) };
         let moved = if tls.wants_write() {
-            tls.write_tls(&mut self.stream).map(|_| ())
+            tls.write_tls(&mut self.stream).map(|bytes| self.moved.0 += bytes as u64)
         } else {
             match tls.read_tls(&mut self.stream) {
                 Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(_) => tls.process_new_packets().map(|_| ()).map_err(|error| {
-                    // The alert says why.
-                    let _ = tls.write_tls(&mut self.stream);
-                    io::Error::other(error)
-                }),
+                Ok(bytes) => {
+                    self.moved.1 += bytes as u64;
+                    tls.process_new_packets().map(|_| ()).map_err(|error| {
+                        // The alert says why.
+                        let _ = tls.write_tls(&mut self.stream);
+                        io::Error::other(error)
+                    })
+                }
                 Err(error) => Err(error),
             }
         };
@@ -312,7 +344,10 @@ impl<'a> Control<'a> {
         }
         while !left.is_empty() {
             match self.stream.write(left) {
-                Ok(bytes) => left = &left[bytes..],
+                Ok(bytes) => {
+                    self.clear_sent += bytes as u64;
+                    left = &left[bytes..];
+                }
                 Err(error) if is_not_now(&error) => wait(&self.stream, Interest::Write, until, &self.server.is_done)?,
                 Err(error) => return Err(error.into()),
             }
@@ -474,6 +509,63 @@ impl<'a> Control<'a> {
     pub fn cipher(&self) -> Option<String> {
         let suite = self.tls.as_ref()?.negotiated_cipher_suite();
         Some(suite.map_or_else(|| "TLS".to_owned(), |it| format!("{:?}", it.suite())))
+    }
+
+    /// Is the connection for a session of ours?
+    #[must_use]
+    pub fn is_upgraded(&self) -> bool {
+        self.agreed.is_some()
+    }
+
+    /// The connection for that session, and where its rails are.
+    #[must_use]
+    pub fn lend(mut self) -> Option<(Lent, SocketAddr)> {
+        let (agreed, tls) = (self.agreed?, self.tls?);
+        let rails = SocketAddr::new(self.stream.peer_addr().ok()?.ip(), agreed.port);
+        let lent = Lent {
+            connection: Connection::Client(*tls),
+            stream: self.stream,
+            moved: self.moved,
+            clear_sent: self.clear_sent,
+            early: self.replies.take_rest(),
+            sessions: self.sessions,
+        };
+        Some((lent, rails))
+    }
+
+    /// A connection that a session of ours has given back. `None`: it is none of a client's.
+    #[must_use]
+    pub fn returned(server: &'a Server, lent: Lent) -> Option<Control<'a>> {
+        let Connection::Client(tls) = lent.connection else { return None };
+        let mut replies = Replies::default();
+        replies.push(&lent.early);
+        Some(Control {
+            server,
+            stream: lent.stream,
+            tls: Some(Box::new(tls)),
+            config: None,
+            replies,
+            moved: lent.moved,
+            clear_sent: lent.clear_sent,
+            agreed: None,
+            sessions: lent.sessions,
+            pipeline: Pipeline::default(),
+            features: Features::default(),
+            passive: Passive::Extended,
+            proved: false,
+            listener: None,
+        })
+    }
+
+    /// Asks for a session of ours over a connection that is logged in.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub fn upgrade(&mut self, asked: &Spoken) -> Result<(), Trouble> {
+        self.say(&command(&asked.line(), b""))?;
+        let reply = self.reply()?;
+        self.agreed = Agreed::parse(&reply.text).filter(|it| reply.code == 250 && it.version == asked.version);
+        Ok(())
     }
 
     /// For so long nothing may happen.

@@ -13,6 +13,7 @@ pub mod credentials; // as whom
 pub mod trust; // whose certificate is believed
 pub mod tls; // terms of TLS, handshakes of data connections
 pub mod control; // a session
+pub mod lhdata; // a session of ours, where a Longhaul is the server
 pub mod remote; // what is there
 pub mod queue; // what is to be done
 pub mod get; // from there
@@ -63,7 +64,11 @@ const AGAIN_MAX: u32 = 6;
 /// What ended it.
 pub fn run(node: &Node, request: &JobRequest, manner: &Manner, watch: &mut dyn Watch) -> Result<Exit, Failure> {
     // Where no home can be written to, the command line has named one in a folder that goes with it.
-    check(request, request.receipt.is_some() && !manner.without_receipt)?;
+    let has_receipt = request.receipt.is_some() && !manner.without_receipt;
+    let (began, is_asked) = (Instant::now(), lhdata::is_wanted(request));
+    if !is_asked {
+        check(request, has_receipt)?;
+    }
     let far = |all: &[std::ffi::OsString]| all.iter().map(|it| FtpAddress::of(it)).collect::<Result<Vec<_>, _>>();
     let (sources, destinations) = (far(&request.sources)?, far(&request.destinations)?);
     let [destination] = &destinations[..] else {
@@ -89,7 +94,21 @@ pub fn run(node: &Node, request: &JobRequest, manner: &Manner, watch: &mut dyn W
     let record =
         if request.dry_run { JobRecord::default() } else { node.history().begin(ended(request, manner, is_get)) };
     let mut recorded = Recorded::new(watch, record.clone(), true);
-    let done = copy(node, request, address, (&sources, is_get), &mut Events::to(&mut recorded));
+    let mut events = Events::to(&mut recorded);
+    let kept = node.home().path(trust::FILE);
+    let terms = (address, &request.ftp, request.stall);
+    let done = server(Some(&kept), terms, &mut |text| events.note(text)).and_then(|server| {
+        let asked = lhdata::asked(request);
+        let first = Control::open_asking(&server, is_asked.then_some(&asked))
+            .map_err(|trouble| first_failure(&server, trouble))?;
+        keep_fingerprint(node, request, address, &mut events);
+        if first.is_upgraded() {
+            let session = lhdata::Upgraded::new(&server, asked, first);
+            return crate::client::run_over(node, request, manner, (&session, record.clone(), began), &mut events);
+        }
+        check(request, has_receipt)?;
+        copy(&server, first, request, (&sources, is_get, began), &mut events)
+    });
     match &done {
         Ok(exit) => record.end(*exit, None),
         Err(failure) => recorded.failed(failure),
@@ -188,22 +207,24 @@ fn first_failure(server: &Server, trouble: Trouble) -> Failure {
     }
 }
 
-fn copy(
-    node: &Node,
-    request: &JobRequest,
-    address: &FtpAddress,
-    (sources, is_get): (&[Option<FtpAddress>], bool),
-    events: &mut Events<'_>,
-) -> Result<Exit, Failure> {
-    let began = Instant::now();
-    let kept = node.home().path(trust::FILE);
-    let server = server(Some(&kept), (address, &request.ftp, request.stall), &mut |text| events.note(text))?;
-    let mut first = Control::open(&server).map_err(|trouble| first_failure(&server, trouble))?;
+/// What the user vouched for counts from now on.
+fn keep_fingerprint(node: &Node, request: &JobRequest, address: &FtpAddress, events: &mut Events<'_>) {
     if let Some(pinned) = request.ftp.fingerprint.as_deref().and_then(trust::parse)
-        && let Err(error) = trust::keep(&kept, &address.host_port(), &pinned)
+        && trust::kept(&node.home().path(trust::FILE), &address.host_port()) != Some(pinned)
+        && let Err(error) = trust::keep(&node.home().path(trust::FILE), &address.host_port(), &pinned)
     {
         events.detail(&format!("the fingerprint is not kept: {error}"));
     }
+}
+
+fn copy<'s>(
+    server: &'s Server,
+    mut first: Control<'s>,
+    request: &JobRequest,
+    (sources, is_get, began): (&[Option<FtpAddress>], bool, Instant),
+    events: &mut Events<'_>,
+) -> Result<Exit, Failure> {
+    let address = &server.address;
     let streams = request.streams.map_or(STREAMS, usize::from);
     let (can_verify, cipher) = (first.digest_word(), first.cipher());
     let failed = |error: std::io::Error| Exit::of_io(&error).fail("prepare the copy", error);
@@ -212,7 +233,7 @@ fn copy(
     let how = How { durability: request.durability, digest: request.digest };
     let done = if is_get {
         let far: Vec<&FtpAddress> = sources.iter().flatten().collect();
-        let plan = near::destination(request, &mut first, &far).map_err(|trouble| first_failure(&server, trouble))?;
+        let plan = near::destination(request, &mut first, &far).map_err(|trouble| first_failure(server, trouble))?;
         let get = Get {
             queue: Queue::new(streams),
             base: plan.base,
@@ -235,17 +256,17 @@ fn copy(
             let some: u64 = open.iter().filter_map(|(file, bytes)| Some(there(&*file.upgrade()?, *bytes))).sum();
             get.whole.load(Ordering::Relaxed) + some
         };
-        crew(&server, first, &get.queue, streams, began, &done, &|control| get.work(control), events);
+        crew(server, first, &get.queue, streams, began, &done, &|control| get.work(control), events);
         end_get(&get, request, events)?
     } else {
-        let plan = near::sources(request, &mut first, address).map_err(|trouble| first_failure(&server, trouble))?;
+        let plan = near::sources(request, &mut first, address).map_err(|trouble| first_failure(server, trouble))?;
         let put = Put::new(request, plan, bufs, bound, streams);
         let done = || put.moved.load(Ordering::Relaxed);
-        crew(&server, first, &put.queue, streams, began, &done, &|control| put.work(control), events);
-        put.end(&server, events)?
+        crew(server, first, &put.queue, streams, began, &done, &|control| put.work(control), events);
+        put.end(server, events)?
     };
     if done.files > 0 && !request.dry_run {
-        say_read(&done, can_verify, &server, events);
+        say_read(&done, can_verify, server, events);
     }
     if request.dry_run {
         return Ok(events.end_dry(dry(done)));

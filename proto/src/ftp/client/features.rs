@@ -6,6 +6,7 @@
 //! Absent on purpose: servers known by name.
 
 use super::reply::Reply;
+use crate::ftp::lhdata::Spoken;
 
 /// A digest that a server makes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +53,8 @@ pub struct Features {
     pub xmd5: bool,
     /// XCRC.
     pub xcrc: bool,
+    /// LHDATA, in this version; 0: no.
+    pub lhdata: u16,
 }
 
 impl Features {
@@ -80,6 +83,9 @@ impl Features {
             features.xsha512 |= is(b"XSHA512");
             features.xmd5 |= is(b"XMD5");
             features.xcrc |= is(b"XCRC");
+            if is(crate::ftp::lhdata::WORD.as_bytes()) {
+                features.lhdata = Spoken::parse(rest.trim_ascii()).map_or(0, |it| it.version);
+            }
             if is(b"XSHA1") {
                 features.xsha1 = Some("XSHA1");
             } else if is(b"XSHA") && features.xsha1.is_none() {

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 
 use super::features::Features;
 use super::reply::Reply;
+use crate::ftp::lhdata::{Agreed, GREETING, Spoken};
 
 /// How a session is covered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub enum Step {
     Secure,
     /// Files can be asked for.
     Ready,
+    /// From the next byte on the session of docs/protocol.md has the connection.
+    Upgraded(Agreed),
     /// The server does not let us; the words are its own.
     Refused(Refused),
 }
@@ -57,6 +60,7 @@ enum At {
     Pbsz,
     Prot,
     Feat,
+    Upgrade,
     Utf8,
     Hash,
     Type,
@@ -70,6 +74,10 @@ pub struct Login {
     cover: Cover,
     user: Vec<u8>,
     password: Vec<u8>,
+    /// LHDATA is asked for, if the server has it.
+    asks: Option<Spoken>,
+    /// The server is a Longhaul: all lines of the login go at once.
+    is_ahead: bool,
     /// What the server said that it can do.
     pub features: Features,
 }
@@ -83,7 +91,14 @@ impl Login {
     #[must_use]
     pub fn new(cover: Cover, user: &[u8], password: &[u8]) -> Login {
         let (user, password) = (user.to_vec(), password.to_vec());
-        Login { at: At::Greeting, cover, user, password, features: Features::default() }
+        Login { at: At::Greeting, cover, user, password, asks: None, is_ahead: false, features: Features::default() }
+    }
+
+    /// Goes on with the session of docs/protocol.md where the server has it, and TLS covers the connection.
+    #[must_use]
+    pub fn asking(mut self, asked: Spoken) -> Login {
+        self.asks = Some(asked).filter(|_| self.cover != Cover::Clear);
+        self
     }
 
     /// TLS covers the connection from here on.
@@ -97,7 +112,19 @@ impl Login {
 
     fn say_user(&mut self) -> Step {
         self.at = At::User;
-        line(b"USER ", &self.user)
+        let user = line(b"USER ", &self.user);
+        match (&self.asks, user) {
+            // One flight. The command stands last: what is behind it would be no line of FTP.
+            (Some(asked), Step::Say(user)) if self.is_ahead => {
+                let (ahead, asked) = (&b"\r\nPBSZ 0\r\nPROT P\r\nFEAT\r\n"[..], asked.line());
+                Step::Say([&user[..], b"\r\nPASS ", &self.password, ahead, asked.as_bytes()].concat())
+            }
+            (_, user) => user,
+        }
+    }
+
+    fn is_longhaul(&self, greeting: &Reply) -> bool {
+        self.asks.is_some() && greeting.text.starts_with(GREETING.as_bytes())
     }
 
     fn after_login(&mut self) -> Step {
@@ -123,8 +150,25 @@ impl Login {
         line(b"TYPE I", b"")
     }
 
+    /// What the server has instead of files, if it is wanted.
+    fn next_after_features(&mut self) -> Step {
+        match &self.asks {
+            Some(asked) if self.is_ahead || self.features.lhdata == asked.version => {
+                self.at = At::Upgrade;
+                Step::Say(asked.line().into_bytes())
+            }
+            _ => self.next_wish(),
+        }
+    }
+
     /// A reply came.
     pub fn on_reply(&mut self, reply: &Reply) -> Step {
+        let step = self.next(reply);
+        let was_said = matches!(self.at, At::Pass | At::Pbsz | At::Prot | At::Feat | At::Upgrade);
+        if self.is_ahead && was_said && matches!(step, Step::Say(_)) { Step::Say(Vec::new()) } else { step }
+    }
+
+    fn next(&mut self, reply: &Reply) -> Step {
         if reply.is_preliminary() {
             // 120: ready in some minutes; the greeting comes.
             return Step::Say(Vec::new());
@@ -136,10 +180,14 @@ impl Login {
         match self.at {
             At::Greeting if !is_good => Step::Refused(Refused::Other),
             At::Greeting if self.cover == Cover::Explicit => {
+                self.is_ahead = self.is_longhaul(reply);
                 self.at = At::Auth;
                 line(b"AUTH TLS", b"")
             }
-            At::Greeting => self.say_user(),
+            At::Greeting => {
+                self.is_ahead = self.is_longhaul(reply);
+                self.say_user()
+            }
             At::Auth if is_good => {
                 self.at = At::Securing;
                 Step::Secure
@@ -149,6 +197,8 @@ impl Login {
                 self.at = At::Pass;
                 line(b"PASS ", &self.password)
             }
+            // Who wants no password would answer PASS with another line's reply.
+            At::User if is_good && self.is_ahead => Step::Refused(Refused::Other),
             At::User | At::Pass if is_good => self.after_login(),
             At::User | At::Pass => Step::Refused(Refused::Login),
             At::Pbsz => {
@@ -162,8 +212,20 @@ impl Login {
             At::Prot => Step::Refused(Refused::Tls),
             At::Feat => {
                 self.features = Features::of(reply);
-                self.next_wish()
+                self.next_after_features()
             }
+            At::Upgrade => match (Agreed::parse(&reply.text), &self.asks) {
+                (Some(agreed), Some(asked)) if reply.code == 250 && agreed.version == asked.version => {
+                    self.at = At::Ready;
+                    Step::Upgraded(agreed)
+                }
+                // It would be the other session's by now.
+                _ if is_good => Step::Refused(Refused::Other),
+                _ => {
+                    self.at = At::Feat;
+                    self.next_wish()
+                }
+            },
             At::Hash if !is_good => {
                 self.features.hash_sha256 = false;
                 self.at = At::Type;

@@ -102,6 +102,14 @@ impl Replies {
         self.at == self.bytes.len() && self.open.is_none()
     }
 
+    /// What came behind the last reply that was taken, and is none.
+    #[must_use]
+    pub fn take_rest(&mut self) -> Vec<u8> {
+        let rest = self.bytes.split_off(self.at.min(self.bytes.len()));
+        self.clear();
+        rest
+    }
+
     /// Forgets what came: it was said before TLS, and is not believed after it (RFC 7457 section 2.2).
     pub fn clear(&mut self) {
         *self = Replies::default();

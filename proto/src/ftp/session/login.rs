@@ -9,7 +9,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use super::{Action, Doing, LogIn, Rights, Session, TRIES_MAX};
+use super::{Action, Doing, LogIn, Rights, Secured, Session, TRIES_MAX};
 use crate::ftp::command::{Part, Verb};
 use crate::ftp::reply::Reply;
 
@@ -126,16 +126,16 @@ impl Session {
     }
 
     /// What came of `Secure`: TLS is on, or the connection is over.
-    pub fn on_secured(&mut self, now_ns: u64, is_secure: bool) {
+    pub fn on_secured(&mut self, now_ns: u64, secured: Secured) {
         self.now_ns = now_ns;
         if self.doing != Doing::Securing {
             return;
         }
-        if !is_secure {
+        if secured == Secured::No {
             return self.on_closed();
         }
         self.lines.clear();
-        self.is_secure = true;
+        (self.is_secure, self.is_bound) = (true, secured == Secured::Bound);
         (self.name, self.rights, self.rename_from, self.announced) = (None, None, None, None);
         self.part = Part::default();
         self.is_blocks = false;

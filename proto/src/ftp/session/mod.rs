@@ -10,6 +10,7 @@
 //! ```text
 //! Idle ──line──► Idle (replied) │ Securing │ AskingClear │ LoggingIn ─► Pausing │ Listening │ Working │ Preparing ─► Connecting ─► Moving ──► Idle
 //!                                                                              QUIT, 421, the connection's end, from anywhere ──► Closed
+//! Idle ──LHDATA──► Upgraded ──the session inside is over──► Idle │ Closed
 //! ```
 //!
 //! *ABOR.* It stops what moves as soon as it is heard, and every transfer said before it that has not begun: each of them has its 426, the commands between
@@ -17,6 +18,7 @@
 
 pub mod fault; // what can go wrong
 mod login; // who it is, and TLS
+mod upgrade; // another session inside the same TLS
 mod names; // what is done with names
 mod settings; // what is kept for the next command
 mod transfer; // files and listings over data connections
@@ -27,11 +29,13 @@ pub mod played; // sessions of anything at all, and what must hold in them
 mod tests;
 
 use alloc::collections::VecDeque;
+use alloc::format;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::command::{Command, Digest, NewFacts, Part, Verb};
 use super::facts::Wanted;
+use super::lhdata::{GREETING, Offered};
 use super::line::{Line, Lines};
 use super::reply::Reply;
 use transfer::Moving;
@@ -64,6 +68,19 @@ pub struct Terms {
     pub implicit: bool,
     /// Names that no client sees.
     pub hidden: fn(&[u8]) -> bool,
+    /// The session of docs/protocol.md can be gone on with; `None`: not here.
+    pub lhdata: Option<Offered>,
+}
+
+/// What came of a handshake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Secured {
+    /// No TLS.
+    No,
+    /// TLS.
+    Yes,
+    /// TLS whose exporter names this handshake and no other (RFC 8446 section 7.5).
+    Bound,
 }
 
 /// What a user may do.
@@ -101,6 +118,8 @@ pub enum Action {
     Work(Task),
     /// Open what is to be moved: `on_prepared`, which says what next.
     Prepare(Transfer),
+    /// Give the connection to the session of docs/protocol.md, which begins with the next byte: `on_returned`.
+    Upgrade,
     /// End the connection. Nothing comes after it.
     Close,
 }
@@ -259,6 +278,8 @@ enum Doing {
     Connecting(Moving),
     /// From: Connecting. To: Idle.
     Moving(Moving),
+    /// From: Idle. To: Idle, Closed.
+    Upgraded,
     /// From: all. To: none.
     Closed,
 }
@@ -275,6 +296,8 @@ pub struct Session {
     /// When a line came last, or something ended.
     heard_ns: u64,
     is_secure: bool,
+    /// What both ends export of TLS names this handshake and no other.
+    is_bound: bool,
     is_private: bool,
     name: Option<Vec<u8>>,
     rights: Option<Rights>,
@@ -313,6 +336,7 @@ impl Session {
             began_ns: now_ns,
             heard_ns: now_ns,
             is_secure: false,
+            is_bound: false,
             is_private: false,
             name: None,
             rights: None,
@@ -343,7 +367,7 @@ impl Session {
     }
 
     fn greet(&mut self) {
-        self.say(&Reply::new(220, "Longhaul FTP: AUTH TLS, then log in."));
+        self.say(&Reply::new(220, format!("{GREETING}: AUTH TLS, then log in.")));
     }
 
     /// Is there room for what the client says? If not, nothing more is read of it until lines had their turn.
@@ -355,7 +379,7 @@ impl Session {
     /// Bytes came, 4096 at most: `has_room` was asked before.
     pub fn on_bytes(&mut self, now_ns: u64, bytes: &[u8]) {
         self.now_ns = now_ns;
-        if !matches!(self.doing, Doing::Closed | Doing::Securing) {
+        if !matches!(self.doing, Doing::Closed | Doing::Securing | Doing::Upgraded) {
             self.lines.on_bytes(bytes);
         }
     }
@@ -518,6 +542,7 @@ impl Session {
             Command::Plain(V::Auth | V::ProtectionSize | V::ClearControl) | Command::ProtectPrivate => {
                 self.protect(verb)
             }
+            Command::Upgrade(spoken) => self.upgrade(&spoken),
             command => self.settle(verb, command),
         }
     }

@@ -11,10 +11,11 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
 
 use super::fault::{End, Fault};
-use super::{Action, LogIn, NoPort, Outcome, Over, Prepared, Rights, Session, Task, Terms, TransferKind, Way};
+use super::{Action, LogIn, NoPort, Outcome, Over, Prepared, Rights, Secured, Session, Task, Terms, TransferKind, Way};
 use crate::ftp::blocks::CONNECTIONS_MAX;
 use crate::ftp::command::Verb;
 use crate::ftp::facts::{Facts, Kind};
+use crate::ftp::lhdata::{Offered, Transport};
 use crate::ftp::line::{LINE_BYTES_MAX, Line, Lines, WAITING_BYTES_MAX};
 use crate::ftp::reply::code_of;
 
@@ -36,6 +37,8 @@ pub struct Played {
     pub refused: u64,
     /// Logins that held.
     pub logins: u64,
+    /// Connections given to the session of docs/protocol.md.
+    pub upgrades: u64,
     /// Transfers that began.
     pub transfers: u64,
     /// And of them those that ABOR ended.
@@ -56,6 +59,7 @@ enum Waiting {
     Prepared(TransferKind),
     Connected,
     Over(TransferKind),
+    Upgraded,
 }
 
 struct Player {
@@ -72,6 +76,7 @@ struct Player {
     /// Of the user that was named last.
     let_clear: bool,
     is_secure: bool,
+    is_bound: bool,
     is_closed: bool,
     is_greeted: bool,
     rights: Rights,
@@ -95,6 +100,7 @@ pub fn play(input: &[u8]) -> Played {
         anonymous: bit(3),
         implicit: bit(4),
         hidden,
+        lhdata: (!bit(5)).then(|| Offered { port: 5740, transports: [Transport::Tcp, Transport::Udp].into() }),
     };
     let seed = seed.iter().fold(0, |all: u64, &byte| all << 8 | u64::from(byte));
     let mut player = Player {
@@ -108,6 +114,7 @@ pub fn play(input: &[u8]) -> Played {
         is_blocks: false,
         let_clear: false,
         is_secure: false,
+        is_bound: false,
         is_closed: false,
         is_greeted: false,
         rights: Rights::default(),
@@ -145,7 +152,7 @@ impl Player {
                 let (now, later) = said.split_at(count);
                 said = later;
                 self.now_ns += 1000;
-                if !matches!(self.waiting, Waiting::Secured) {
+                if !matches!(self.waiting, Waiting::Secured | Waiting::Upgraded) {
                     self.unanswered.on_bytes(now);
                 }
                 self.session.on_bytes(self.now_ns, now);
@@ -207,6 +214,12 @@ impl Player {
                     assert!(if is_read { self.rights.read } else { self.rights.write });
                     self.wait(Waiting::Prepared(transfer.kind));
                 }
+                Action::Upgrade => {
+                    assert!(is_in && self.is_bound, "no other session before login, and none that TLS does not name");
+                    assert_eq!(self.unanswered.held_bytes(), 0, "nothing was said behind it");
+                    self.seen.upgrades += 1;
+                    self.wait(Waiting::Upgraded);
+                }
                 Action::Close => self.is_closed = true,
             }
         }
@@ -262,6 +275,7 @@ impl Player {
             Some(Verb::Auth) => &[234, 503, 504],
             Some(Verb::Passive) => &[227, 425, 501, 530],
             Some(Verb::Pass) => &[230, 503, 530],
+            Some(Verb::Upgrade) => &[250, 501, 502, 503, 504, 530, 534],
             _ => return,
         };
         assert!(wanted.contains(&code) || code == 421, "{code} to {}", line.escape_ascii());
@@ -276,7 +290,9 @@ impl Player {
             Waiting::Nothing => {}
             Waiting::Secured => {
                 self.is_secure = die > 0;
-                self.session.on_secured(now, die > 0);
+                self.is_bound = die > 2;
+                let secured = [Secured::No, Secured::Yes, Secured::Yes][(die as usize).min(2)];
+                self.session.on_secured(now, if self.is_bound { Secured::Bound } else { secured });
             }
             Waiting::Clear => {
                 self.let_clear = die > 12;
@@ -334,6 +350,7 @@ impl Player {
                 self.waiting = Waiting::Over(self.kind);
             }
             Waiting::Over(kind) => self.answer_over(kind, die),
+            Waiting::Upgraded => self.session.on_returned(now, die > 3),
         }
     }
 
@@ -426,12 +443,14 @@ mod tests {
     use std::println;
 
     /// What clients say, right and wrong.
-    const SAID: [&str; 53] = [
+    const SAID: [&str; 55] = [
         "USER ada\r\nPASS x\r\n",
         "USER anonymous\r\nPASS me@\r\n",
         "USER ada\r\n",
         "PASS x\r\n",
         "AUTH TLS\r\n",
+        "LHDATA 13 udp,tcp\r\n",
+        "LHDATA 12 quic\r\n",
         "AUTH SSL\r\n",
         "PBSZ 0\r\nPROT P\r\n",
         "PROT C\r\n",
@@ -554,6 +573,7 @@ mod tests {
             all.replies += played.replies;
             all.refused += played.refused;
             all.logins += played.logins;
+            all.upgrades += played.upgrades;
             all.transfers += played.transfers;
             all.aborted += played.aborted;
             all.held_bytes_max = all.held_bytes_max.max(played.held_bytes_max);
@@ -561,7 +581,7 @@ mod tests {
         println!("{sessions} sessions: {all:?}");
         assert!(all.held_bytes_max <= HELD_BYTES_MAX);
         // They get everywhere.
-        let all_parts = [all.logins / 4, all.transfers / 10, all.aborted, all.refused / 100];
+        let all_parts = [all.logins / 4, all.transfers / 10, all.aborted, all.refused / 100, all.upgrades * 8];
         assert!(all_parts.iter().all(|&part| part > sessions / 1000), "{all:?}");
     }
 }

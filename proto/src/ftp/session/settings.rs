@@ -15,6 +15,7 @@ use super::{Action, Doing, NoPort, Session, Task, Way};
 use crate::ftp::address::{self, Extended};
 use crate::ftp::command::{Command, Digest, Options, Part, Verb};
 use crate::ftp::facts::NAMES;
+use crate::ftp::lhdata::Offered;
 use crate::ftp::reply::{Reply, quoted};
 
 /// Ranges of a REST: more than a client has whose connections are as many as may be.
@@ -151,7 +152,9 @@ impl Session {
         ];
         // What TLS covers has no MODE E, and DCAU, which GSI means, is never said.
         let blocks: &[&str] = if self.is_secure { &[] } else { &["PARALLEL", "ERET", "ESTO", "SPAS", "SPOR", "SBUF"] };
-        Reply::of_lines(211, "Features:", lines.iter().chain(blocks).map(|line| line.as_bytes().to_vec()), "End")
+        let upgrade = self.terms.lhdata.as_ref().map(Offered::feature);
+        let lines = lines.iter().chain(blocks).copied().chain(upgrade.as_deref());
+        Reply::of_lines(211, "Features:", lines.map(|line| line.as_bytes().to_vec()), "End")
     }
 
     fn extended(&mut self, extended: Extended) -> Result<(), Reply> {
@@ -224,7 +227,7 @@ fn help() -> Reply {
         "TYPE MODE STRU ALLO REST RANG PASV EPSV PORT EPRT ABOR",
         "OPTS RETR SPAS SPOR ERET ESTO SBUF DCAU",
         "RETR STOR APPE STOU LIST NLST MLSD MLST SIZE MDTM MFMT MFF AVBL",
-        "HASH XCRC XMD5 XSHA XSHA256 XSHA512",
+        "HASH XCRC XMD5 XSHA XSHA256 XSHA512 LHDATA",
         "PWD CWD CDUP MKD RMD DELE RNFR RNTO SITE CHMOD SITE UTIME",
     ];
     Reply::of_lines(214, "Commands:", lines.iter().map(|line| line.as_bytes().to_vec()), "That is all.")

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use super::fault::{End, Fault};
 use super::*;
+use crate::ftp::lhdata::Transport;
 
 const SECOND: u64 = SECOND_NS;
 
@@ -18,6 +19,7 @@ fn terms() -> Terms {
         anonymous: false,
         implicit: false,
         hidden: |_| false,
+        lhdata: None,
     }
 }
 
@@ -102,6 +104,61 @@ impl Rig {
 const BOTH: Rights = Rights { read: true, write: true };
 
 #[test]
+fn lhdata_is_refused_in_every_state_but_one() {
+    let offered = crate::ftp::lhdata::Offered { port: 5740, transports: vec![Transport::Tcp, Transport::Udp] };
+    let secured = |terms: Terms, secured| {
+        let mut rig = Rig::new(terms);
+        assert_eq!(rig.say("LHDATA 13 tcp\r\nAUTH TLS\r\n"), [220, 534, 234], "in clear");
+        rig.session.on_secured(0, secured);
+        rig.actions();
+        assert_eq!(
+            rig.say("LHDATA 13 tcp\r\nUSER ada\r\nLHDATA 13 tcp\r\nPASS x\r\n").last(),
+            Some(&530),
+            "before login"
+        );
+        rig.session.on_login(0, LogIn::In(Rights { read: true, write: false }));
+        rig.actions();
+        rig.codes();
+        rig
+    };
+    let terms = || Terms { lhdata: Some(offered.clone()), ..terms() };
+    let mut rig = secured(terms(), Secured::Yes);
+    assert_eq!(rig.say("LHDATA 13 tcp\r\n"), [534], "TLS 1.2 does not name its handshake");
+    let mut none = Rig::logged_in(BOTH);
+    assert_eq!(none.say("LHDATA 13 tcp\r\n"), [502], "not here");
+    let mut rig = secured(terms(), Secured::Bound);
+    assert_eq!(rig.say("FEAT\r\n"), [211]);
+    assert!(rig.text.contains("\r\n LHDATA 13 tcp,udp\r\n"));
+    assert_eq!(rig.say("LHDATA\r\nLHDATA x y\r\nLHDATA 13 rdma\r\n"), [501, 501, 504]);
+    assert_eq!(rig.say("LHDATA 12 tcp\r\n"), [504]);
+    assert!(rig.text.contains("LHDATA 13 tcp,udp"), "with what is spoken");
+    // What was said behind it is no part of a session that has not begun: both are lines.
+    assert_eq!(rig.say("LHDATA 13 tcp\r\nNOOP\r\n"), [503, 200]);
+    assert_eq!(rig.say("LHDATA 13 tcp\r\nNO"), [503]);
+    assert_eq!(rig.say("OP\r\n"), [200]);
+    rig.say("EPSV\r\n");
+    rig.session.on_listening(0, Ok(50_000));
+    rig.actions();
+    rig.codes();
+    assert_eq!(rig.say("LHDATA 13 udp,quic,tcp\r\n"), [250]);
+    assert!(rig.text.starts_with("250 LHDATA 13 5740 udp,tcp\r\n"));
+    assert_eq!(
+        rig.actions(),
+        [Action::Unlisten, Action::Upgrade],
+        "a port that waits is of no use to the other session"
+    );
+    assert_eq!(rig.session.deadline_ns(), u64::MAX, "the session inside has times of its own");
+    assert_eq!(rig.say("NOOP\r\n"), [], "bytes are not FTP's");
+    rig.session.on_returned(SECOND, true);
+    assert_eq!(rig.say("NOOP\r\nPWD\r\n"), [200, 257], "and are again");
+    assert_eq!(rig.say("LHDATA 13 tcp\r\n"), [250], "as often as the client likes");
+    rig.actions();
+    rig.session.on_returned(2 * SECOND, false);
+    assert_eq!(rig.actions(), [Action::Close]);
+    assert_eq!(rig.say("NOOP\r\n"), []);
+}
+
+#[test]
 fn an_abort_stops_what_moves_and_has_its_reply_in_its_turn() {
     let mut rig = Rig::logged_in(BOTH);
     rig.moving();
@@ -172,7 +229,7 @@ fn nobody_logs_in_in_clear_who_may_not_and_tls_forgets_what_was_said_before_it()
     assert_eq!(rig.say("AUTH TLS\r\nUSER eve\r\nPASS y\r\n"), [234]);
     assert_eq!(rig.actions(), [Action::Secure]);
     assert_eq!(rig.say("PASS z\r\n"), []);
-    rig.session.on_secured(rig.now, true);
+    rig.session.on_secured(rig.now, Secured::Yes);
     assert_eq!(rig.say("PASS x\r\nUSER anonymous\r\nPASS me\r\nAUTH TLS\r\nPBSZ 0\r\n"), [503, 331, 230, 503, 200]);
     assert_eq!(rig.actions(), [Action::LogInAnonymous]);
     assert_eq!(rig.say("STOR f\r\nPROT C\r\nCCC\r\nEPSV\r\n"), [550, 534, 533]);
@@ -218,7 +275,7 @@ fn who_says_nothing_that_matters_is_out_after_ten_sixty_or_three_hundred_seconds
     rig.say("AUTH TLS\r\n");
     rig.at(SECOND);
     assert_eq!(rig.session.deadline_ns(), AUTH_TIME_NS);
-    rig.session.on_secured(SECOND, true);
+    rig.session.on_secured(SECOND, Secured::Yes);
     assert_eq!(rig.session.deadline_ns(), LOGIN_TIME_NS);
     assert_eq!(rig.at(LOGIN_TIME_NS), [421]);
     let mut rig = Rig::new(Terms { implicit: true, ..terms() });
@@ -451,7 +508,7 @@ fn what_mode_e_does_not_do_is_refused_by_name() {
     // By TLS there is none of it.
     let mut rig = Rig::new(terms());
     rig.say("AUTH TLS\r\n");
-    rig.session.on_secured(0, true);
+    rig.session.on_secured(0, Secured::Yes);
     rig.say("USER ada\r\nPASS x\r\n");
     rig.session.on_login(0, LogIn::In(BOTH));
     rig.codes();

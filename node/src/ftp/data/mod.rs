@@ -5,6 +5,8 @@
 //! Invariants: a port is bound between the command and the transfer only, takes one connection, and from the control connection's peer alone.
 //! Absent on purpose: whom we dial (`proto::ftp`); TLS (`tls`); what moves over it (`transfer`).
 
+pub mod one_port; // where all of them come to one port
+
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,7 +15,7 @@ use std::time::Instant;
 use engine::rail::plain::Heard;
 use sys::event::Interest;
 
-use super::one_port::{CONNECT_TIME, Place};
+use self::one_port::{CONNECT_TIME, Place};
 
 /// Ports tried at random before they are tried one by one.
 const RANDOM_TRIES: usize = 16;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use sys::event::{Event, Interest};
 
-use super::tls::TlsSessions;
+use crate::ftp::tls::TlsSessions;
 
 /// A client has so long to connect, and to make the handshake.
 pub const CONNECT_TIME: Duration = Duration::from_secs(10);

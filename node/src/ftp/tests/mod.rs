@@ -11,7 +11,9 @@ use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureSch
 
 use super::users::Asked;
 use super::*;
-use crate::identity::Home;
+use crate::identity::{Home, Identity};
+use crate::link::{Lent, Link};
+use crate::serve;
 
 /// A door to a folder of its own, until it is dropped.
 struct Rig {
@@ -20,10 +22,23 @@ struct Rig {
     password: String,
     stop: Event,
     thread: Option<std::thread::JoinHandle<()>>,
+    daemon: Option<(crate::serve::Control, std::thread::JoinHandle<()>)>,
+    fingerprint: String,
+    /// Where rails go.
+    rails: Option<SocketAddr>,
 }
 
 impl Rig {
     fn new(name: &str, change: impl FnOnce(&mut Settings)) -> Rig {
+        Rig::made(name, false, change)
+    }
+
+    /// One beside which a daemon is, for clients that are Longhauls.
+    fn with_daemon(name: &str) -> Rig {
+        Rig::made(name, true, |_| ())
+    }
+
+    fn made(name: &str, has_daemon: bool, change: impl FnOnce(&mut Settings)) -> Rig {
         let place = std::env::temp_dir().join(format!("longhaul-ftp-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&place);
         std::fs::create_dir_all(place.join("root")).unwrap();
@@ -46,11 +61,21 @@ impl Rig {
             how: How { durability: Durability::Written, digest: DigestKind::Blake3 },
         };
         change(&mut settings);
+        let (root, fingerprint) = (settings.root.clone(), certificate.fingerprint.clone());
         let server = Server::bind(settings, users, certificate).unwrap();
+        let mut rails = None;
+        let daemon = has_daemon.then(|| {
+            let listen = "127.0.0.1:0".parse().unwrap();
+            let of = serve::settings::Settings { listen, logins_only: true, ..serve::settings::Settings::of(root) };
+            let daemon = serve::Bound::bind(of, &home, &[]).unwrap().start(serve::Log::to(|_| ())).unwrap();
+            server.with_daemon(daemon.upgrade().unwrap());
+            rails = Some(daemon.address().unwrap());
+            (daemon.control(), std::thread::spawn(move || daemon.run().unwrap()))
+        });
         let (address, stop) = (server.address().unwrap(), Event::new().unwrap());
         let event = stop.clone();
         let thread = Some(std::thread::spawn(move || server.run(&event).unwrap()));
-        Rig { place, address, password, stop, thread }
+        Rig { place, address, password, stop, thread, daemon, fingerprint, rails }
     }
 
     fn root(&self) -> PathBuf {
@@ -74,6 +99,10 @@ impl Drop for Rig {
     fn drop(&mut self) {
         self.stop.signal();
         let _ = self.thread.take().map(std::thread::JoinHandle::join);
+        if let Some((control, thread)) = self.daemon.take() {
+            control.stop();
+            let _ = thread.join();
+        }
         let _ = std::fs::remove_dir_all(&self.place);
     }
 }
@@ -726,6 +755,216 @@ fn a_command_in_one_flight_with_the_last_of_a_handshake_is_heard() {
     stream.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
     let mut client = Client { line: BufReader::new(StreamOwned::new(tls, stream)) };
     assert!(client.hear().starts_with("331"));
+}
+
+/// A client's request, whose password is in its address.
+fn request_of(rig: &Rig, from: &str, to: &str) -> crate::request::JobRequest {
+    let mut request = crate::request::JobRequest::copy([from], to).build();
+    request.ftp.fingerprint = Some(rig.fingerprint.clone());
+    request
+}
+
+fn node_of(rig: &Rig) -> crate::client::Node {
+    crate::client::Node::open(&Home::at(&rig.place.join("client")).unwrap()).unwrap()
+}
+
+/// What the command would come to, and the transport of its report.
+fn copied(rig: &Rig, request: &crate::request::JobRequest) -> (Result<text::exit::Exit, text::exit::Failure>, String) {
+    let mut transport = String::new();
+    let done = node_of(rig).run(request, crate::client::Manner::default(), &mut |event| {
+        if let crate::event::JobEvent::Ended(report) = event {
+            transport = report.transport.clone();
+        }
+    });
+    (done, transport)
+}
+
+#[test]
+fn two_longhauls_that_meet_over_ftp_move_a_tree_both_ways_within_what_the_login_may() {
+    let rig = Rig::with_daemon("lhdata");
+    let tree = rig.place.join("tree");
+    std::fs::create_dir_all(tree.join("deep")).unwrap();
+    std::fs::write(tree.join("large"), vec![7; 3 << 20]).unwrap();
+    (0..20).for_each(|it| std::fs::write(tree.join(format!("deep/{it}")), [it; 999]).unwrap());
+    let at = |user: &str, password: &str, path: &str| format!("ftp://{user}:{password}@{}/{path}", rig.address);
+    let ours = tree.to_str().unwrap();
+    let (done, transport) = copied(&rig, &request_of(&rig, ours, &at("ada", &rig.password, "up")));
+    assert_eq!((done.unwrap(), &*transport), (text::exit::Exit::Whole, "over ftp, LHDATA, tcp"));
+    assert_eq!(std::fs::read(rig.root().join("up/deep/7")).unwrap(), [7; 999]);
+    let back = rig.place.join("back");
+    let mut request = request_of(&rig, &at("ada", &rig.password, "up"), back.to_str().unwrap());
+    request.transport = proto::wire::request::Transport::Udp;
+    assert_eq!(copied(&rig, &request).1, "over ftp, LHDATA, udp");
+    assert_eq!(std::fs::read(back.join("large")).unwrap(), vec![7; 3 << 20]);
+    request.ftp.plain = true;
+    std::fs::remove_dir_all(&back).unwrap();
+    assert_eq!(copied(&rig, &request).1, "ftps", "--plain-ftp");
+
+    let rights = |read, write| proto::ftp::session::Rights { read, write };
+    let reader = user_of(&rig, users::User::new("reader", rights(true, false)));
+    let (done, _) = copied(&rig, &request_of(&rig, ours, &at("reader", &reader, "no")));
+    assert_eq!(done.unwrap_err().exit, text::exit::Exit::Refused);
+    let writer = user_of(&rig, users::User::new("writer", rights(false, true)));
+    let (done, _) = copied(&rig, &request_of(&rig, &at("writer", &writer, "up"), back.to_str().unwrap()));
+    assert_eq!(done.unwrap_err().exit, text::exit::Exit::Refused);
+    std::fs::create_dir(rig.root().join("inbox")).unwrap();
+    let boxed = users::User { root: Some("inbox".into()), ..users::User::new("boxed", rights(true, true)) };
+    let boxed = user_of(&rig, boxed);
+    assert!(copied(&rig, &request_of(&rig, ours, &at("boxed", &boxed, "it"))).0.is_ok());
+    assert!(rig.root().join("inbox/it/large").exists() && !rig.root().join("no").exists());
+    let above = rig.place.join("above");
+    let (done, _) = copied(&rig, &request_of(&rig, &at("boxed", &boxed, "../up"), above.to_str().unwrap()));
+    assert!(done.is_err() && !above.exists(), "nothing above its root");
+}
+
+/// The client's half of FTP's session, up to a connection that is to be lent.
+fn lent(rig: &Rig, version: &'static rustls::SupportedProtocolVersion) -> Result<Lent, String> {
+    let mut client = secure_client(rig, &client_config(version));
+    client.log_in(&rig.password);
+    let reply = client.ask("LHDATA 13 tcp");
+    if !reply.starts_with("250 ") {
+        return Err(reply);
+    }
+    let early = client.line.buffer().to_vec();
+    let tls = client.line.into_inner();
+    let (clear_sent, sessions) = (10, 0);
+    Ok(Lent { connection: tls.conn.into(), stream: tls.sock, moved: (0, 0), clear_sent, early, sessions })
+}
+
+#[test]
+fn lhdata_is_refused_over_tls_that_does_not_name_its_handshake() {
+    let rig = Rig::with_daemon("lhdata-12");
+    assert!(lent(&rig, &rustls::version::TLS12).unwrap_err().starts_with("534 "));
+    let id = Identity::ephemeral().unwrap();
+    let link = Link::over(lent(&rig, &rustls::version::TLS13).unwrap(), rig.address, &id).unwrap();
+    assert_ne!(link.peer_key(), [0; 32]);
+}
+
+#[test]
+fn whoever_says_rubbish_behind_the_reply_to_lhdata_is_gone_and_others_are_served() {
+    let rig = Rig::with_daemon("lhdata-rubbish");
+    for said in [&b"NOOP\r\n"[..], &[0; 97], &[b'K'; 97], b"K", &[0xff; 4]] {
+        let mut lent = lent(&rig, &rustls::version::TLS13).unwrap();
+        lent.stream.set_nonblocking(false).unwrap();
+        lent.connection.writer().write_all(said).unwrap();
+        lent.connection.write_tls(&mut lent.stream).unwrap();
+        lent.stream.shutdown(Shutdown::Write).unwrap();
+        lent.stream.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+        let mut rest = Vec::new();
+        let ended =
+            lent.stream.read_to_end(&mut rest).map_or_else(|error| error.kind(), |_| io::ErrorKind::UnexpectedEof);
+        assert!(matches!(ended, io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset), "{ended}");
+    }
+    let id = Identity::ephemeral().unwrap();
+    assert!(Link::over(lent(&rig, &rustls::version::TLS13).unwrap(), rig.address, &id).is_ok());
+}
+
+#[test]
+fn whoever_asks_for_more_than_the_login_has_is_refused() {
+    use crate::job::greeting;
+    use proto::wire::control::{Compare, Frame};
+    let rig = Rig::with_daemon("lhdata-more");
+    let (id, wait) = (Identity::ephemeral().unwrap(), std::time::Duration::from_secs(5));
+    let mut link = Link::over(lent(&rig, &rustls::version::TLS13).unwrap(), rig.address, &id).unwrap();
+    greeting::begin(&mut link, None);
+    let ticket =
+        Frame::AskTicket { key: [1; 32], targets: vec![b"x"[..].into()], compare: Compare::Never, prune: None };
+    greeting::say(&mut link, &ticket);
+    greeting::hello(&mut link, wait).unwrap();
+    let refused = greeting::hear(&mut link, wait).unwrap_err();
+    assert_eq!(refused.exit, text::exit::Exit::Refused);
+}
+
+#[test]
+fn an_authorized_key_is_not_let_in_at_the_port_of_rails() {
+    let rig = Rig::with_daemon("lhdata-key");
+    let home = Home::at(&rig.place.join("home")).unwrap();
+    let id = Identity::ephemeral().unwrap();
+    crate::identity::authorized::authorize(&home, &id.public(), &crate::identity::Rights::default(), "").unwrap();
+    let server = Identity::load(&home).unwrap().public();
+    let (wait, at) = (std::time::Duration::from_secs(5), rig.rails.unwrap().to_string());
+    let mut link = Link::connect(&at, &id, crate::link::Expect::Key(server), wait).unwrap();
+    crate::job::greeting::begin(&mut link, None);
+    crate::job::greeting::hello(&mut link, wait).unwrap();
+    let refused = crate::job::greeting::hear(&mut link, wait).unwrap_err();
+    assert!(refused.exit == text::exit::Exit::Refused && refused.cause.contains("FTP"), "{refused}");
+}
+
+#[test]
+fn who_relays_tls_cannot_show_another_key() {
+    let (rig, other) = (Rig::with_daemon("lhdata-relay"), Rig::with_daemon("lhdata-relay-far"));
+    let id = Identity::ephemeral().unwrap();
+    // What the far server shows is said by a near one, inside another TLS: the words are the same and do not hold.
+    let far = lent(&other, &rustls::version::TLS13).unwrap();
+    let mut near = lent(&rig, &rustls::version::TLS13).unwrap();
+    let shown = {
+        let mut lent = far;
+        let mut opened = lent.early.clone();
+        lent.stream.set_nonblocking(false).unwrap();
+        while opened.len() < proto::ftp::lhdata::SHOWN_BYTES {
+            lent.connection.read_tls(&mut lent.stream).unwrap();
+            let state = lent.connection.process_new_packets().unwrap();
+            let mut more = vec![0; state.plaintext_bytes_to_read()];
+            lent.connection.reader().read_exact(&mut more).unwrap();
+            opened.extend(more);
+        }
+        opened
+    };
+    near.early = shown;
+    let refused = Link::over(near, rig.address, &id).unwrap_err();
+    assert!(matches!(refused, crate::link::LinkError::Breach(proto::error::Breach::SignatureInvalid)), "{refused}");
+}
+
+#[test]
+fn a_connection_is_ftps_again_after_a_session_and_carries_another() {
+    let rig = Rig::with_daemon("lhdata-again");
+    let node = node_of(&rig);
+    std::fs::write(rig.root().join("a"), b"one").unwrap();
+    let to = rig.place.join("a");
+    let request = request_of(&rig, &format!("ftp://ada:{}@{}/a", rig.password, rig.address), to.to_str().unwrap());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let pinned = client::trust::parse(&rig.fingerprint);
+    let address = client::address::FtpAddress::of(&request.sources[0]).unwrap().unwrap();
+    let server = client::control::Server {
+        login: client::credentials::Login::of(&address, &request.ftp).unwrap(),
+        address,
+        terms: request.ftp.clone(),
+        verifier: Arc::new(client::trust::Verifier::new(pinned, Arc::clone(&provider))),
+        provider,
+        stall: std::time::Duration::from_secs(10),
+        is_one_by_one: Default::default(),
+        is_tls12: Default::default(),
+        is_done: Default::default(),
+    };
+    let asked = client::lhdata::asked(&request);
+    let first = client::control::Control::open_asking(&server, Some(&asked)).unwrap();
+    let session = client::lhdata::Upgraded::new(&server, asked, first);
+    let mut watch = |_: crate::event::JobEvent| ();
+    for round in 0..3 {
+        std::fs::write(rig.root().join("a"), [b'0' + round; 5]).unwrap();
+        let record = crate::report::history::JobRecord::default();
+        let mut events = crate::event::Events::to(&mut watch);
+        let manner = crate::client::Manner::default();
+        let began = std::time::Instant::now();
+        crate::client::run_over(&node, &request, &manner, (&session, record, began), &mut events).unwrap();
+        assert_eq!(std::fs::read(&to).unwrap(), [b'0' + round; 5]);
+        assert_eq!(session.sessions(), u32::from(round) + 1, "over one connection");
+    }
+}
+
+#[test]
+fn sessions_over_one_connection_export_secrets_of_their_own() {
+    let rig = Rig::with_daemon("lhdata-keys");
+    let id = Identity::ephemeral().unwrap();
+    let secret = |sessions: u32| {
+        let mut lent = lent(&rig, &rustls::version::TLS13).unwrap();
+        lent.sessions = sessions;
+        // The server is in its first: what it signed holds for that alone.
+        Link::over(lent, rig.address, &id)
+    };
+    let first = secret(0).unwrap();
+    assert_ne!(first.export(b"EXPORTER-longhaul job v1", &[]), [0; 32]);
+    assert!(secret(1).is_err(), "its server's word was for another session");
 }
 
 mod mode_e; // over several data connections
