@@ -53,9 +53,16 @@ impl Side {
     }
 }
 
+fn prefix(len: u32) -> [u8; 8] {
+    let mut prefix = [0; 8];
+    prefix[..4].copy_from_slice(&len.to_le_bytes());
+    prefix[4..].copy_from_slice(&(!len).to_le_bytes());
+    prefix
+}
+
 /// A message's bytes on the emulated wire.
 fn wire(len: u32, fill: u8) -> Vec<u8> {
-    [&len.to_le_bytes()[..], &[0; 4], &vec![fill; len as usize]].concat()
+    [&prefix(len)[..], &vec![fill; len as usize]].concat()
 }
 
 fn is_readable(pair: &OwnedFd) -> bool {
@@ -226,11 +233,11 @@ fn a_pair_that_dies_flushes_its_sends_with_errors_in_their_order() {
 fn a_message_that_no_receive_holds_or_that_is_none_ends_the_pair() {
     let long = (HEAD + CHUNK + 1) as u32;
     let cases: [(&[u8], Receives); 5] = [
-        (&[&long.to_le_bytes()[..], &[0; 4]].concat(), Receives::Frames),
-        (&[0; 8], Receives::Frames),
-        (&[5, 0, 0, 0, 1, 0, 0, 0], Receives::Frames),
-        (&[7, 0, 0, 0, 0, 0, 0, 0], Receives::Words),
-        (&[255; 8], Receives::Words),
+        (&prefix(long), Receives::Frames),
+        (&prefix(0), Receives::Frames),
+        (&[5, 0, 0, 0, 0xf8, 255, 255, 255], Receives::Frames),
+        (&prefix(7), Receives::Words),
+        (&prefix(u32::MAX), Receives::Words),
     ];
     for (bytes, receives) in cases {
         let mut other = Side::new(2);

@@ -677,6 +677,8 @@ impl<'a> Run<'a> {
             let path = self.plan.path(number);
             self.meters.push(path.meter.clone());
             Cmd::PacketsUp { job, rail, socket, key, path }
+        } else if self.plan.pairs {
+            Cmd::PairUp { job, rail, connection: socket, key, meter: Arc::default() }
         } else {
             Cmd::RailUp { job, rail, socket, key }
         };

@@ -16,6 +16,7 @@ use sys::mem::{Mem, Pool};
 
 use crate::disk::Clock;
 use crate::net::Net;
+use crate::pairs::Pairs;
 use crate::rng::Rng;
 use crate::trace;
 use crate::trees::{SimFile, SimSink, SimSource};
@@ -62,10 +63,11 @@ struct Pending {
 /// One worker's world.
 #[derive(Debug)]
 pub(crate) struct Sim {
-    world: Shared,
+    pub(crate) world: Shared,
     clock: Clock,
     rng: Rng,
-    pool: Pool,
+    pub(crate) pool: Pool,
+    pub(crate) pairs: Pairs,
     pending: Vec<Pending>,
     /// Bufs at home, for the checker.
     free: Arc<AtomicUsize>,
@@ -76,7 +78,7 @@ impl Sim {
         let clock = lock(&world).clock.clone();
         let free = Arc::new(AtomicUsize::new(bufs));
         let pool = Pool::new(bufs, chunk_bytes).expect("memory");
-        (Sim { world, clock, rng, pool, pending: Vec::new(), free: free.clone() }, free)
+        (Sim { world, clock, rng, pool, pairs: Pairs::default(), pending: Vec::new(), free: free.clone() }, free)
     }
 
     fn try_op(&mut self, index: usize) -> Option<Done> {
@@ -113,7 +115,11 @@ impl Sim {
                 world.net.recv(socket.wire, socket.side, &mut mem.bytes_mut()[*at..*at + *len])?
             }
             Op::Readable { socket } => {
-                if !world.net.is_readable(socket.wire, socket.side) {
+                let is_readable = match self.pairs.is_readable(&world.net, socket) {
+                    Some(of_pair) => of_pair,
+                    None => world.net.is_readable(socket.wire, socket.side),
+                };
+                if !is_readable {
                     return None;
                 }
                 Ok(0)
@@ -228,6 +234,7 @@ impl StreamIo for Sim {
     }
 
     fn cut(&mut self, socket: &SimSocket) {
+        self.pairs.cut(socket);
         let mut world = lock(&self.world);
         world.net.shut(socket.wire, socket.side);
         world.activity += 1;
@@ -280,7 +287,9 @@ impl Platform for Sim {
         world.activity += 1;
         let now = self.clock.now();
         note_op(now, &op);
-        assert!(!(world.polled && matches!(op, Op::Readable { .. })), "a ring in memory has no descriptor to wait for");
+        let is_pair = |socket: &SimSocket| self.pairs.has(socket);
+        let is_ring = matches!(&op, Op::Readable { socket } if world.polled && !is_pair(socket));
+        assert!(!is_ring, "a ring in memory has no descriptor to wait for");
         let special = match &op {
             Op::Read { file, .. } | Op::Write { file, .. } => file.special.load(Ordering::Relaxed),
             _ => false,

@@ -8,7 +8,7 @@
 //! Absent on purpose: speed, the delays of a real device, registration that costs something.
 //!
 //! ```text
-//! message: | bytes u32 | 0 u32 | head and payload, or a word |     little endian
+//! message: | bytes u32 | !bytes u32 | head and payload, or a word |     little endian
 //! ```
 
 use std::collections::VecDeque;
@@ -53,6 +53,8 @@ impl Send {
         let bytes = u32::try_from(bytes).expect("a buf is shorter than 4 GiB");
         let mut prefix = [0; PREFIX];
         prefix[..4].copy_from_slice(&bytes.to_le_bytes());
+        // A bit that flips in a length must not leave the pair waiting for what never comes.
+        prefix[4..].copy_from_slice(&(!bytes).to_le_bytes());
         Send { what, prefix, moved: 0 }
     }
 
@@ -257,11 +259,12 @@ impl Pair {
 
     /// A message begins. One that is longer than a receive ends the pair, as a device's local length error does.
     fn begin(&self, shared: &mut Shared, prefix: [u8; PREFIX]) -> Result<Incoming, Option<io::Error>> {
-        let [a, b, c, d, rest @ ..] = prefix;
-        let len = u32::from_le_bytes([a, b, c, d]) as usize;
+        let [a, b, c, d, check @ ..] = prefix;
+        let len = u32::from_le_bytes([a, b, c, d]);
+        let (is_sound, len) = (u32::from_le_bytes(check) == !len, len as usize);
         let most = shared.head_bytes + shared.region.payload_bytes();
         match self.receives {
-            _ if rest != [0; 4] || len == 0 => Err(Some(io::ErrorKind::InvalidData.into())),
+            _ if !is_sound || len == 0 => Err(Some(io::ErrorKind::InvalidData.into())),
             Receives::Words if len == size_of::<Word>() => Ok(Incoming::Word { word: [0; 8], moved: 0 }),
             Receives::Frames if len <= most => Ok(match shared.queue.pop_front() {
                 Some(buf) => Incoming::Frame { buf, len, moved: 0 },
