@@ -16,7 +16,8 @@ use sys::rdma::{Adapter, Connection};
 use sys::ring::{self, Driver, Tail};
 
 use crate::platform::{
-    Arrived, Clock, Completion, Disk, Done, MESSAGE_HEAD_BYTES, Op, PacketIo, PairCounts, PairIo, Platform, Receives, Splicer, StreamIo, Word,
+    Arrived, Clock, Completion, Disk, Done, MESSAGE_HEAD_BYTES, Op, PacketIo, PairCounts, PairIo, Platform, Receives,
+    Splicer, StreamIo, Word,
 };
 use crate::seal::packet::HEAD_BYTES;
 use crate::tree::handle::Handle;

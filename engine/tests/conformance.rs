@@ -43,9 +43,7 @@ use std::time::{Duration, Instant};
 use engine::job::{Cover, Terms};
 use engine::linux::Linux;
 use engine::machine::compare::{self, Look, Seen};
-use engine::platform::{
-    Disk, Done, Firm, Found, Op, PairIo, Parts, Platform, Publish, SinkTree, SourceTree, StreamIo,
-};
+use engine::platform::{Disk, Done, Firm, Found, Op, PairIo, Parts, Platform, Publish, SinkTree, SourceTree, StreamIo};
 use engine::seal::hash::chunk_digest;
 use engine::tree::beside;
 use proto::manifest::{Entry, EntryKind, Meta};

@@ -33,6 +33,7 @@ fn offer() -> Offer {
         look: false,
         storage: StorageLook::default(),
         datagrams: 0,
+        rdma: RdmaOffer::default(),
         pace: Pace::default(),
     }
 }

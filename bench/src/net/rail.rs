@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use engine::job::{Cmd, Event, EventQueue, InPlace, JobPart, RailEnd, RailKey, Role, Terms};
 use engine::platform::{
-    Clock, Disk, Done, Firm, Found, Op, PacketIo, PairIo, Parts, Platform, Publish, SinkTree, SourceTree, Splicer, StreamIo,
-    VolumeSet,
+    Clock, Disk, Done, Firm, Found, Op, PacketIo, PairIo, Parts, Platform, Publish, SinkTree, SourceTree, Splicer,
+    StreamIo, VolumeSet,
 };
 use engine::worker::Worker;
 use engine::worker::stages::{Counters, Look};

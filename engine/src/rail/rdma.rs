@@ -111,9 +111,7 @@ impl<P: Platform> Rdma<P> {
         let slices = Slices::new(base.bound.clone());
         let half = match receives {
             Receives::Words => Half::Send(Sending { feed: Feed::new(), sealed: None, posted: 0, credit: 0 }),
-            Receives::Frames => {
-                Half::Recv(Receiving { held: VecDeque::with_capacity(1), ..Receiving::default() })
-            }
+            Receives::Frames => Half::Recv(Receiving { held: VecDeque::with_capacity(1), ..Receiving::default() }),
         };
         let sealer = Sealer::new(terms, key);
         Rdma { base, sealer, slices, meter, is_watched: false, is_ready: true, is_down: false, taken: 0, half }

@@ -204,6 +204,7 @@ fn plan_of(setup: Setup, terms: Terms) -> Plan {
         rate_bps: 0,
         datagrams: 0,
         pace: proto::negotiate::Pace::default(),
+        rdma: None,
     }
 }
 

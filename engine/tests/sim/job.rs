@@ -188,6 +188,7 @@ pub(crate) fn plan_of(terms: &Terms, streams: u16, workers: (u16, u16)) -> Plan 
         rate_bps: 0,
         datagrams: 0,
         pace: proto::negotiate::Pace::default(),
+        rdma: None,
     }
 }
 

@@ -283,7 +283,7 @@ fn jobs_over_queue_pairs_arrive_whatever_happens_to_them() {
         for seed in first..first + number("SIM_SEEDS").unwrap_or(SEEDS) / 10 {
             println!("seed {seed}");
             story_with(seed, false, calm, false, |plan| {
-                (plan.pairs, plan.in_place, plan.bufs) = (true, false, plan.bufs.max(64));
+                (plan.pairs, plan.in_place, plan.bufs) = (true, false, plan.bufs.max(32));
             });
         }
     }

@@ -67,7 +67,12 @@ impl Pair {
         Ok(PREFIX + len as usize - self.incoming.len())
     }
 
-    fn step(&mut self, net: &mut Net, queue: &mut VecDeque<Buf>, counts: &mut PairCounts) -> Result<(), Option<io::Error>> {
+    fn step(
+        &mut self,
+        net: &mut Net,
+        queue: &mut VecDeque<Buf>,
+        counts: &mut PairCounts,
+    ) -> Result<(), Option<io::Error>> {
         while let Some((bytes, moved, _)) = self.sends.front_mut() {
             let Some(sent) = net.send(self.wire, self.side, &bytes[*moved..]) else { break };
             *moved += sent.map_err(Some)?;

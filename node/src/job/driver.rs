@@ -35,11 +35,11 @@ use std::time::Duration;
 use engine::fault;
 use engine::host::{Team, Workers};
 use engine::job::{
-    Beside, Cmd, Event as WorkerEvent, EventQueue, InPlace, JobNo, JobPart, OFFERS_MAX, Offered, Role, Terms,
+    Beside, Cmd, Event as WorkerEvent, EventQueue, InPlace, JobNo, JobPart, OFFERS_MAX, Offered, RailEnd, Role, Terms,
 };
 use engine::linux::Linux;
 use engine::machine::{Outbox, Record};
-use engine::meter::{Meter, PathStats};
+use engine::meter::{Meter, PairMeter, PathStats};
 use engine::platform::Disk;
 use engine::tree::commit::Task;
 use engine::tree::scan::Batch;
@@ -50,7 +50,7 @@ use proto::books::Books;
 use proto::error::Refusal;
 use proto::layout::Layout;
 use proto::manifest::Entry;
-use proto::negotiate::{Pace, Plan};
+use proto::negotiate::{Pace, Plan, RdmaKind};
 use proto::receipt::{Head, Signer};
 use proto::session::blackhole::BlackHole;
 use proto::session::closing::{Closing, HOLD};
@@ -321,6 +321,8 @@ pub struct Outcome {
     pub elapsed: Duration,
     /// Streams carried.
     pub streams: bool,
+    /// Queue pairs carried, or were to; messages of them that found no receive posted at this end.
+    pub rdma: Option<(RdmaKind, u64)>,
     /// What the datagram rails told; `None`: there were none.
     pub packets: Option<PathStats>,
     /// What was expected of the transport, where it was left to us.
@@ -407,6 +409,10 @@ struct JobDriver<'a, 'b> {
     no_datagrams: bool,
     meters: Vec<Arc<Meter>>,
     streams: rails::Streams,
+    /// New rails are queue pairs of this kind.
+    rdma: Option<RdmaKind>,
+    /// What each queue pair so far tells of itself.
+    pairs: Vec<Arc<PairMeter>>,
     said: Vec<String>,
     storage: Vec<proto::negotiate::Choice>,
     /// Volumes of the destination whose disks failed in the job, by name.
@@ -455,6 +461,7 @@ pub fn run_traced(
         control_bytes: driver.control_bytes(),
         counted: driver.nics.counted(driver.job.offers.as_ref()),
         streams: driver.is_over_streams(),
+        rdma: driver.pairs_seen(),
         packets: driver.packets(),
         auto: driver.auto.as_ref().and_then(Auto::report),
         receipt,
@@ -552,6 +559,8 @@ impl<'a, 'b> JobDriver<'a, 'b> {
             no_datagrams: false,
             meters: Vec::new(),
             streams: rails::Streams::default(),
+            rdma: job.plan.rdma,
+            pairs: Vec::new(),
             storage: Vec::new(),
             out_of_set: None,
             out: Outbox::default(),
@@ -718,8 +727,12 @@ impl<'a, 'b> JobDriver<'a, 'b> {
             if !self.is_open() {
                 continue;
             }
-            if let WorkerEvent::RailDead { rail, .. } = &event {
-                self.carriers.remove(rail);
+            if let WorkerEvent::RailDead { rail, end } = &event {
+                let gone = self.carriers.remove(rail);
+                if let (RailEnd::Fault(_) | RailEnd::Closed, true) = (end, gone.is_some_and(|it| it.pair.is_some())) {
+                    let why = if let RailEnd::Fault(error) = end { error.to_string() } else { "closed".to_owned() };
+                    self.give_up_pairs(*rail, &why);
+                }
                 self.paths.on_rail_gone(self.now, *rail);
             }
             let told = match &mut self.end {
