@@ -568,13 +568,13 @@ fn can_have_pairs(copy: &Copy<'_>) -> Result<(), Failure> {
     if copy.request.transport != Transport::Rdma || copy.request.rdma_emulated {
         return Ok(());
     }
-    Err(Exit::Usage.fail("use RDMA", "this host has no RDMA device that this program can use".to_owned()).next(
+    Err(Exit::Negotiation.fail("use RDMA", "this host has no RDMA device that this program can use".to_owned()).next(
         "leave --transport out, which takes what there is, or try the rail over TCP with `--rdma-device emulated` here and at the daemon",
     ))
 }
 
 fn no_pairs_there() -> Failure {
-    Exit::Connect.fail("use RDMA", "the daemon offers no RDMA of the same kind".to_owned()).next(
+    Exit::Negotiation.fail("use RDMA", "the daemon offers no RDMA of the same kind".to_owned()).next(
         "leave --transport out, which takes what there is, or start the daemon with `longhaul serve --rdma-device emulated` to try the rail over TCP",
     )
 }
