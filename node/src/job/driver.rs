@@ -444,6 +444,7 @@ pub fn run_traced(
         driver.show();
     }
     driver.look_at_rails(true);
+    driver.say_not_ready();
     driver.leave(result.is_ok());
     driver.now = read_clock();
     result?;
@@ -728,9 +729,13 @@ impl<'a, 'b> JobDriver<'a, 'b> {
                 continue;
             }
             if let WorkerEvent::RailDead { rail, end } = &event {
-                let gone = self.carriers.remove(rail);
-                if let (RailEnd::Fault(_) | RailEnd::Closed, true) = (end, gone.is_some_and(|it| it.pair.is_some())) {
-                    let why = if let RailEnd::Fault(error) = end { error.to_string() } else { "closed".to_owned() };
+                // Also one that the peer saw die, and we cut: those that rest are taken out before.
+                if self.carriers.remove(rail).is_some_and(|it| it.pair.is_some()) {
+                    let why = match end {
+                        RailEnd::Fault(error) => error.to_string(),
+                        RailEnd::Closed => "closed by the peer".to_owned(),
+                        RailEnd::Cut | RailEnd::Breach(_) => "the peer lost it".to_owned(),
+                    };
                     self.give_up_pairs(*rail, &why);
                 }
                 self.paths.on_rail_gone(self.now, *rail);

@@ -149,6 +149,8 @@ impl JobDriver<'_, '_> {
         };
         let is_empty = |rail: u16| end.is_none_or(|end| end.outstanding_on(rail) == 0);
         for rail in self.paths.next_closes(now, &is_empty) {
+            // A queue pair that ends so has not died.
+            self.carriers.get_mut(&rail).into_iter().for_each(|it| it.pair = None);
             let worker = usize::from(rail) % self.job.workers.count();
             self.job.workers.send(worker, Cmd::RailDown { job: self.job.no, rail });
         }
@@ -259,6 +261,13 @@ impl JobDriver<'_, '_> {
             && self.job.rails.dials()
         {
             self.said.push(format!("{} of rail {rail} is gone ({why}): TCP is used", kind.name()));
+        }
+    }
+
+    /// Credits are there so that no message waits for a receive: one that did is worth a word.
+    pub(super) fn say_not_ready(&mut self) {
+        if let Some((kind, count @ 1..)) = self.pairs_seen() {
+            self.out.notes.push(format!("{}: {count} messages found no receive posted at this end", kind.name()));
         }
     }
 
