@@ -777,7 +777,7 @@ fn hostile_relay_requests_are_refused_by_name() {
     // Frame type, one source, no target, no volumes: the request follows. Bytes that no value has, at each place that has a list of values.
     let at = 1 + (4 + 2 + 1) + 2 + 4;
     for (place, byte) in
-        [(1, 2), (3, 4), (4, 3), (5, 2), (6, 3), (7, 4), (8, 2), (9, 4), (10, 3), (11, 6), (13, 3), (14, 3), (15, 4)]
+        [(1, 2), (3, 4), (4, 3), (5, 2), (6, 3), (7, 4), (8, 2), (9, 4), (10, 3), (11, 6), (13, 3), (14, 4), (15, 4)]
     {
         let mut bytes = relay(plain());
         bytes[at + place] = byte;

@@ -275,16 +275,12 @@ fn on_completion<P: Platform>(rail: &mut Rdma<P>, cx: &mut Cx<'_, P>, it: Comple
             half.held.push_back((buf, bytes));
             // One more than it was told of has used the receive of another rail.
             half.came += 1;
-            let has_credit = half.came <= half.told;
             half.open = half.open.saturating_sub(1);
-            if has_credit { Ok(()) } else { Err(RailEnd::Breach(Breach::CreditMissing)) }
+            check_frame(half.came, half.told).map_err(RailEnd::Breach)
         }
         (Completion::Word(word), Half::Send(half)) => {
             let credit = u64::from_le_bytes(word);
-            if credit < half.credit || credit > half.posted + 2 * RECEIVES_MAX as u64 {
-                return Err(RailEnd::Breach(Breach::CreditAbsurd));
-            }
-            half.credit = credit;
+            half.credit = check_credit(half.credit, half.posted, credit).map_err(RailEnd::Breach)?;
             Ok(())
         }
         (Completion::Down(why), _) => {
@@ -293,6 +289,17 @@ fn on_completion<P: Platform>(rail: &mut Rdma<P>, cx: &mut Cx<'_, P>, it: Comple
         }
         (it, _) => unreachable!("a pair receives words or frames, not both: {it:?}"),
     }
+}
+
+/// The credit after a word that says `told`: it only grows, and no further beyond what was posted than a queue goes.
+fn check_credit(credit: u64, posted: u64, told: u64) -> Result<u64, Breach> {
+    let is_sound = told >= credit && told <= posted.saturating_add(2 * RECEIVES_MAX as u64);
+    if is_sound { Ok(told) } else { Err(Breach::CreditAbsurd) }
+}
+
+/// The frame number `came` is one of those that the sender was told it may send.
+fn check_frame(came: u64, told: u64) -> Result<(), Breach> {
+    if came <= told { Ok(()) } else { Err(Breach::CreditMissing) }
 }
 
 /// Seals filled chunks and posts them.
@@ -411,4 +418,27 @@ fn open_header(sealer: &mut Sealer, buf: &mut Buf, bytes: usize) -> Result<Heade
     let fits = header.payload_bytes as usize == payload
         && SEALED_HEADER_BYTES + tag_count(crate::job::Cover::Sealed, payload) * TAG_BYTES <= HEAD_BYTES;
     if fits { Ok(header) } else { Err(Breach::FrameTruncated) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credits_that_go_back_or_beyond_a_queue_are_a_breach_and_so_is_a_frame_without_one() {
+        assert_eq!(check_credit(0, 0, 32), Ok(32));
+        assert_eq!(check_credit(8, 6, 8), Ok(8), "the same again is no harm");
+        assert_eq!(check_credit(8, 6, 7), Err(Breach::CreditAbsurd));
+        assert_eq!(check_credit(8, 6, 70), Ok(70));
+        assert_eq!(check_credit(8, 6, 71), Err(Breach::CreditAbsurd));
+        assert_eq!(check_credit(0, 5, u64::MAX), Err(Breach::CreditAbsurd));
+        assert_eq!((check_frame(4, 4), check_frame(5, 4)), (Ok(()), Err(Breach::CreditMissing)));
+    }
+
+    #[test]
+    fn a_head_holds_the_header_and_tags_of_the_largest_chunk_and_fits_into_the_headroom() {
+        let most = SEALED_HEADER_BYTES + tag_count(crate::job::Cover::Sealed, CHUNK_BYTES_MAX as usize) * TAG_BYTES;
+        assert!(most <= HEAD_BYTES && HEAD_BYTES <= HEADROOM);
+        assert_eq!(HEAD_BYTES, 2176, "docs/protocol.md has the number");
+    }
 }
