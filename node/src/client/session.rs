@@ -24,7 +24,7 @@ use engine::worker::bound::Bound;
 use proto::error::Refusal;
 use proto::layout::Layout;
 use proto::manifest::Aspects;
-use proto::negotiate::{Choice, Driver, Pace, RdmaOffer, StorageLook};
+use proto::negotiate::{Choice, Driver, Pace, Plan, RdmaOffer, StorageLook};
 use proto::session::nic_speeds;
 use proto::session::replan::Offers;
 use proto::session::transport::forecast::Storage;
@@ -573,10 +573,17 @@ fn can_have_pairs(copy: &Copy<'_>) -> Result<(), Failure> {
     ))
 }
 
-fn no_pairs_there() -> Failure {
-    Exit::Negotiation.fail("use RDMA", "the daemon offers no RDMA of the same kind".to_owned()).next(
+/// And the plan: has it what was asked for?
+fn has_pairs(copy: &Copy<'_>, link: &mut Link, plan: &Plan) -> Result<(), Failure> {
+    if copy.request.transport != Transport::Rdma || plan.rdma.is_some() {
+        return Ok(());
+    }
+    let cause = "the daemon offers no RDMA of the same kind".to_owned();
+    greeting::say(link, &Frame::Refuse { code: Refusal::Cancelled.code(), detail: cause.clone() });
+    link.close();
+    Err(Exit::Negotiation.fail("use RDMA", cause).next(
         "leave --transport out, which takes what there is, or start the daemon with `longhaul serve --rdma-device emulated` to try the rail over TCP",
-    )
+    ))
 }
 
 fn ask(
@@ -625,12 +632,7 @@ fn ask(
     first.iter_mut().for_each(|it| it.greet(JobSecret::of(&link, open.job), rail));
     let agreed = greeting::agree(&mut link, &open);
     let mut agreed = agreed.inspect_err(|failure| copy.before.on_no_plan(&link, failure))?;
-    if copy.request.transport == Transport::Rdma && agreed.plan.rdma.is_none() {
-        let failure = no_pairs_there();
-        greeting::say(&mut link, &Frame::Refuse { code: Refusal::Cancelled.code(), detail: failure.cause.clone() });
-        link.close();
-        return Err(failure);
-    }
+    has_pairs(copy, &mut link, &agreed.plan)?;
     if is_one_chunk {
         agreed.choices.push(Choice { what: "workers here", value: "1".to_owned(), reason: ONE_WORKER.to_owned() });
     }

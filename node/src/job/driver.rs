@@ -39,7 +39,7 @@ use engine::job::{
 };
 use engine::linux::Linux;
 use engine::machine::{Outbox, Record};
-use engine::meter::{Meter, PairMeter, PathStats};
+use engine::meter::{Meter, PathStats};
 use engine::platform::Disk;
 use engine::tree::commit::Task;
 use engine::tree::scan::Batch;
@@ -409,10 +409,6 @@ struct JobDriver<'a, 'b> {
     no_datagrams: bool,
     meters: Vec<Arc<Meter>>,
     streams: rails::Streams,
-    /// New rails are queue pairs of this kind.
-    rdma: Option<RdmaKind>,
-    /// What each queue pair so far tells of itself.
-    pairs: Vec<Arc<PairMeter>>,
     said: Vec<String>,
     storage: Vec<proto::negotiate::Choice>,
     /// Volumes of the destination whose disks failed in the job, by name.
@@ -559,9 +555,7 @@ impl<'a, 'b> JobDriver<'a, 'b> {
             policer: Policer::new(now),
             no_datagrams: false,
             meters: Vec::new(),
-            streams: rails::Streams::default(),
-            rdma: job.plan.rdma,
-            pairs: Vec::new(),
+            streams: rails::Streams::of(&job.plan),
             storage: Vec::new(),
             out_of_set: None,
             out: Outbox::default(),

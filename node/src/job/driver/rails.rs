@@ -14,7 +14,7 @@ use engine::job::{Cmd, Path, RailPace};
 use engine::meter::{Meter, PairMeter, PathStats};
 use proto::error::Breach;
 use proto::flow::FlowConfig;
-use proto::negotiate::Plan;
+use proto::negotiate::{Plan, RdmaKind};
 use proto::rate::{ControllerKind, Policy, RateConfig};
 use proto::session::migration::Migration;
 use proto::session::paths::{Dial, Kind, Next, Wanted};
@@ -56,12 +56,23 @@ pub(super) struct Carries {
 }
 
 /// What was seen of TCP rails.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Streams {
     /// One came up.
     pub(super) up: bool,
     /// One carried more than its greeting.
     pub(super) carried: bool,
+    /// New ones are queue pairs of this kind instead.
+    pub(super) rdma: Option<RdmaKind>,
+    /// What each queue pair so far tells of itself.
+    pub(super) pairs: Vec<Arc<PairMeter>>,
+}
+
+impl Streams {
+    /// Before the first rail.
+    pub(super) fn of(plan: &Plan) -> Streams {
+        Streams { rdma: plan.rdma, ..Streams::default() }
+    }
 }
 
 /// Did the network refuse it, or swallow it? A peer that is there and has too much to do closes a connection instead.
@@ -123,7 +134,7 @@ impl JobDriver<'_, '_> {
         self.next_rail += u16::from(greeted.is_none());
         self.asked.insert(rail, path);
         let ask = match dial.kind {
-            Kind::Stream if self.rdma.is_some() => Ask::Pair(rail),
+            Kind::Stream if self.streams.rdma.is_some() => Ask::Pair(rail),
             Kind::Stream => Ask::Stream(rail),
             Kind::Datagram => Ask::Packets(rail),
         };
@@ -257,7 +268,7 @@ impl JobDriver<'_, '_> {
 
     /// A queue pair died, or could not be had: the rails that are missing are TCP.
     pub(super) fn give_up_pairs(&mut self, rail: u16, why: &str) {
-        if let Some(kind) = self.rdma.take()
+        if let Some(kind) = self.streams.rdma.take()
             && self.job.rails.dials()
         {
             self.said.push(format!("{} of rail {rail} is gone ({why}): TCP is used", kind.name()));
@@ -306,7 +317,7 @@ impl JobDriver<'_, '_> {
         if carrier == Carrier::Pair {
             let meter: Arc<PairMeter> = Arc::default();
             carries.pair = Some(Arc::clone(&meter));
-            self.pairs.push(Arc::clone(&meter));
+            self.streams.pairs.push(Arc::clone(&meter));
             self.carriers.insert(rail, carries);
             let connection = Connection::Emulated(socket);
             self.job.workers.send(worker, Cmd::PairUp { job, rail, connection, key, meter });
