@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use proto::rate::Snapshot;
 
-use crate::platform::PairCounts;
+use sys::rdma::Counts as PairCounts;
 
 macro_rules! meter {
     ($($(#[doc = $what:literal])+ $name:ident,)+) => {

@@ -17,14 +17,14 @@ use std::sync::Arc;
 
 use proto::books::Stage;
 use proto::error::Breach;
-use proto::wire::chunk::{CHUNK_BYTES_MAX, ChunkKind, Header, SEALED_HEADER_BYTES, TAG_BYTES};
+use proto::wire::chunk::{ChunkKind, Header, SEALED_HEADER_BYTES, TAG_BYTES};
 use sys::mem::{Buf, HEADROOM};
 
 use crate::ends::feed::Feed;
 use crate::ends::pieces::read_piece;
 use crate::job::{Event, RailEnd, RailKey, Terms};
 use crate::meter::PairMeter;
-use crate::platform::{Completion, Harm, Op, Platform, Receives, Word};
+use crate::platform::{Completion, Harm, MESSAGE_HEAD_BYTES as HEAD_BYTES, Op, Platform, Receives, Word};
 use crate::rail::base::Base;
 use crate::rail::slices::Slices;
 use crate::seal::frame::{Sealer, tag_count};
@@ -32,10 +32,6 @@ use crate::seal::hash::{Touch, hash_as};
 use crate::worker::cx::{Cx, Next};
 use crate::worker::slots::{Kind, Load, Slot};
 
-/// Header and tags of the largest chunk, to a cache line: one size for all messages, since the queue of receives is shared by jobs whose chunks
-/// differ, and payload has to stand page aligned behind it. 0.2 % of a chunk of 1 MiB.
-pub const HEAD_BYTES: usize =
-    (SEALED_HEADER_BYTES + CHUNK_BYTES_MAX as usize / proto::PIECE_BYTES * TAG_BYTES).next_multiple_of(64);
 /// Where a message begins in its buf.
 const AT: usize = HEADROOM - HEAD_BYTES;
 /// Receives that one rail has at the most: 32 MiB on their way are 25 Gbit/s over 10 ms.
@@ -422,6 +418,8 @@ fn open_header(sealer: &mut Sealer, buf: &mut Buf, bytes: usize) -> Result<Heade
 
 #[cfg(test)]
 mod tests {
+    use proto::wire::chunk::CHUNK_BYTES_MAX;
+
     use super::*;
 
     #[test]

@@ -49,6 +49,7 @@ pub(crate) enum Way {
     /// Datagrams over loopback.
     Datagrams,
     /// Queue pairs, emulated over TCP on loopback.
+    #[allow(dead_code, reason = "of the tests that share this file one alone uses it")]
     QueuePairs,
 }
 

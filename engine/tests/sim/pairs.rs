@@ -19,13 +19,16 @@ const PREFIX: usize = 8;
 const CHUNK_BYTES: u32 = 1 << 20;
 const AT: usize = HEADROOM - MESSAGE_HEAD_BYTES;
 
+/// Bytes, how many of them left, and the buf that they are of.
+type Send = (Vec<u8>, usize, Option<(u64, Buf)>);
+
 #[derive(Debug)]
 struct Pair {
     wire: usize,
     side: usize,
     receives: Receives,
     /// What of a send is left to leave, and whose buf it is.
-    sends: VecDeque<(Vec<u8>, usize, Option<(u64, Buf)>)>,
+    sends: VecDeque<Send>,
     /// The message that comes in, its length first.
     incoming: Vec<u8>,
     waits: bool,
