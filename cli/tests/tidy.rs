@@ -19,8 +19,6 @@ const FOLDER_ENTRIES_MAX: usize = 15;
 const FOLDERS_TOO_FULL: [(&str, usize); 6] = [
     ("node/src", 18),
     ("node/src/job", 16),
-    // What the simulator has of each thing that the engine asks of a world, queue pairs among them.
-    ("engine/tests/sim", 16),
     ("proto/src/session", 20),
     ("tune/src", 17),
     ("proto/src", 24),

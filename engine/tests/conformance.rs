@@ -19,9 +19,6 @@ mod disk;
 mod net;
 mod pair;
 #[allow(dead_code)]
-#[path = "sim/pairs.rs"]
-mod pairs;
-#[allow(dead_code)]
 #[path = "sim/platform.rs"]
 mod platform;
 #[allow(dead_code)]

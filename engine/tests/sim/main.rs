@@ -20,7 +20,6 @@ mod links;
 #[allow(dead_code, unreachable_pub)]
 mod model;
 mod net;
-mod pairs;
 mod platform;
 mod rng;
 mod scenario;
