@@ -21,6 +21,9 @@ use std::sync::Arc;
 use self::emulated::Emulated;
 use crate::mem::{Buf, HEADROOM, Pool};
 
+/// What this build can do with RDMA devices, for people.
+pub const AVAILABLE: &str = "RDMA: not in this build; `cp --transport rdma --rdma-device emulated` shows how it works";
+
 /// A message that is no frame.
 pub type Word = [u8; 8];
 
