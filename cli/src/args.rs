@@ -173,6 +173,10 @@ pub struct CpArguments {
     #[arg(long, value_enum)]
     pub transport: Option<TransportChoice>,
 
+    /// RDMA: which device; emulated puts a TCP connection in its place, where the daemon was started with the same option
+    #[arg(long, value_name = "DEVICE", value_enum)]
+    pub rdma_device: Option<RdmaDeviceChoice>,
+
     /// UDP: the share taken beside other flows on the path; fixed sends at --rate, whatever the path says
     #[arg(long, value_enum, default_value_t = PolicyChoice::Fair)]
     pub policy: PolicyChoice,
@@ -443,6 +447,10 @@ pub struct ServeArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: Option<u16>,
 
+    /// Let clients ask for RDMA over a TCP connection that stands for a device (cp --transport rdma --rdma-device emulated), to try the rail without one
+    #[arg(long, value_name = "DEVICE", value_enum)]
+    pub rdma_device: Option<RdmaDeviceChoice>,
+
     /// Allow clients to ask for payload in clear (still authenticated)
     #[arg(long)]
     pub integrity_only: bool,
@@ -654,9 +662,19 @@ pub enum TransportChoice {
     Tcp,
     /// UDP packets, with congestion control and retransmission of our own
     Udp,
+    /// Queue pairs of RDMA devices at both ends; TCP where one dies
+    Rdma,
     /// A look at the path decides; checked against what happens, and changed while running when wrong
     #[default]
     Auto,
+}
+
+/// Which device queue pairs are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RdmaDeviceChoice {
+    /// None: a TCP connection stands for it, to try the rail where there is no device
+    Emulated,
 }
 
 /// How much of a path a UDP flow takes beside other flows.

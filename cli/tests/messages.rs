@@ -82,7 +82,7 @@ const TABLE: &[Row] = &[
     ("local", "cp --rate 100M f dst", 2, "unit 'M'", "for example 10Gbit", RESUMES),
     ("local", "cp --memory 1G f dst", 2, "unit 'G'", "for example 64MiB", RESUMES),
     ("local", "cp --stall 10x f dst", 2, "unit 'x'", "for example 30s", RESUMES),
-    ("local", "cp --transport tpc f dst", 2, "'tpc'", "tcp, udp, auto", RESUMES),
+    ("local", "cp --transport tpc f dst", 2, "'tpc'", "tcp, udp, rdma, auto", RESUMES),
     ("local", "cp --digest md5 f dst", 2, "'md5'", "blake3, crc64", RESUMES),
     ("local", "ticket revoke zz", 5, "none that is good", "ticket list", SOURCE),
     ("local", "receipt list --jso", 2, "no option --jso", "did you mean --json", SOURCE),

@@ -28,7 +28,7 @@ use proto::send::{Assignment, Unit};
 use proto::wire::chunk::ChunkKind;
 use proto::wire::control::{ChunkId, Corrupt, Digest, DigestKind, FaultKind};
 
-use crate::meter::Meter;
+use crate::meter::{Meter, PairMeter};
 use crate::platform::Platform;
 use crate::worker::bound::Bound;
 use crate::worker::stages::Snapshot;
@@ -191,6 +191,8 @@ pub enum Cmd<P: Platform> {
     RailUp { job: JobNo, rail: u16, socket: P::Socket, key: RailKey },
     /// A datagram rail: a socket that reaches the peer and no one else, and what both ends agreed for it.
     PacketsUp { job: JobNo, rail: u16, socket: P::Socket, key: RailKey, path: Path },
+    /// A queue pair: a connection that was agreed on; where it tells of itself.
+    PairUp { job: JobNo, rail: u16, connection: P::Connection, key: RailKey, meter: Arc<PairMeter> },
     /// The datagram rail goes on over this socket: an end has another address.
     RailMoved { job: JobNo, rail: u16, socket: P::Socket },
     /// Cut this rail.

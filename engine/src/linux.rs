@@ -11,10 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::storage::IoMode;
-use sys::mem::{Mem, Pool};
+use sys::mem::{Buf, Mem, Pool};
+use sys::rdma::{Adapter, Connection};
 use sys::ring::{self, Driver, Tail};
 
-use crate::platform::{Arrived, Clock, Disk, Done, Op, PacketIo, Platform, Splicer, StreamIo};
+use crate::platform::{
+    Arrived, Clock, Completion, Disk, Done, MESSAGE_HEAD_BYTES, Op, PacketIo, PairCounts, PairIo, Platform, Receives,
+    Splicer, StreamIo, Word,
+};
 use crate::seal::packet::HEAD_BYTES;
 use crate::tree::handle::Handle;
 use crate::tree::{Sinks, Sources};
@@ -29,6 +33,10 @@ pub struct Linux {
     files: Vec<Option<Moving>>,
     direct_bytes: u64,
     node: Option<u16>,
+    /// Queue pairs, once there was one: the pool stays registered from then on.
+    pairs: Option<Adapter>,
+    /// Receives of the shared queue that were added for pairs which are over.
+    spare: usize,
 }
 
 /// An op on a file, in flight.
@@ -57,6 +65,8 @@ impl Linux {
                 files: Vec::with_capacity(256),
                 direct_bytes: 0,
                 node: None,
+                pairs: None,
+                spare: 0,
             },
             reason,
         ))
@@ -173,6 +183,9 @@ impl StreamIo for Linux {
     }
 
     fn cut(&mut self, socket: &Self::Socket) {
+        if let Some(adapter) = self.pairs.as_mut().filter(|it| it.has(socket)) {
+            return adapter.cut(socket);
+        }
         // A socket that is not connected any more needs no cutting.
         let _ = sys::sock::shutdown(socket);
     }
@@ -200,6 +213,59 @@ impl PacketIo for Linux {
 
     fn recv_burst(&mut self, socket: &Self::Socket, into: &mut [u8]) -> io::Result<Arrived> {
         sys::udp::recv_burst(socket, into)
+    }
+}
+
+impl Linux {
+    fn adapter(&mut self) -> &mut Adapter {
+        self.pairs.as_mut().expect("a pair came up before")
+    }
+}
+
+impl PairIo for Linux {
+    type Connection = Connection;
+
+    fn pair_up(&mut self, connection: Connection, receives: Receives) -> io::Result<Self::Socket> {
+        let adapter = self.pairs.get_or_insert_with(|| Adapter::emulated(&self.pool, MESSAGE_HEAD_BYTES));
+        adapter.attach(connection, receives)
+    }
+
+    fn post_send(&mut self, pair: &Self::Socket, token: u64, buf: Buf, at: usize, len: usize) {
+        self.adapter().post_send(pair, token, buf, at, len);
+    }
+
+    fn post_word(&mut self, pair: &Self::Socket, word: Word) {
+        self.adapter().post_word(pair, word);
+    }
+
+    fn add_receive(&mut self, least: usize) -> bool {
+        if self.spare > 0 {
+            self.spare -= 1;
+            return true;
+        }
+        let Some(buf) = Some(&mut self.pool).filter(|pool| pool.free() > least).and_then(Pool::take) else {
+            return false;
+        };
+        self.adapter().post_receive(buf);
+        true
+    }
+
+    fn poll_pair(&mut self, pair: &Self::Socket) -> Option<Completion> {
+        self.adapter().poll(pair)
+    }
+
+    fn pair_over(&mut self, pair: &Self::Socket, receives: usize) {
+        let (Some(adapter), pool) = (&mut self.pairs, &mut self.pool) else { return };
+        adapter.detach(pair, |buf| pool.give(buf));
+        self.spare += receives;
+        while let Some(buf) = adapter.take_receive() {
+            pool.give(buf);
+            self.spare = 0;
+        }
+    }
+
+    fn pair_counts(&self) -> PairCounts {
+        self.pairs.as_ref().map_or(PairCounts::default(), Adapter::counts)
     }
 }
 

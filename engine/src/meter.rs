@@ -1,4 +1,4 @@
-//! What a datagram rail tells of itself while it runs.
+//! What a datagram rail, or a queue pair, tells of itself while it runs.
 //!
 //! For: screens, reports, the choice of transport, and tests that must see that memory was short.
 //! In and out: one rail writes, anybody reads.
@@ -8,6 +8,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use proto::rate::Snapshot;
+
+use sys::rdma::Counts as PairCounts;
 
 macro_rules! meter {
     ($($(#[doc = $what:literal])+ $name:ident,)+) => {
@@ -138,6 +140,33 @@ impl PathStats {
     #[must_use]
     pub fn phase(&self) -> [u8; 16] {
         (u128::from(self.phase_end) << 64 | u128::from(self.phase_begin)).to_le_bytes()
+    }
+}
+
+/// What a queue pair tells of itself: figures of its worker's adapter. One writer, many readers.
+#[derive(Debug, Default)]
+pub struct PairMeter {
+    not_ready: AtomicU64,
+    regions: AtomicU64,
+    registered_bytes: AtomicU64,
+}
+
+impl PairMeter {
+    /// The figures now.
+    #[must_use]
+    pub fn read(&self) -> PairCounts {
+        let of = |it: &AtomicU64| it.load(Ordering::Relaxed);
+        PairCounts {
+            not_ready: of(&self.not_ready),
+            regions: of(&self.regions),
+            registered_bytes: of(&self.registered_bytes),
+        }
+    }
+
+    pub(crate) fn write(&self, counts: &PairCounts) {
+        self.not_ready.store(counts.not_ready, Ordering::Relaxed);
+        self.regions.store(counts.regions, Ordering::Relaxed);
+        self.registered_bytes.store(counts.registered_bytes, Ordering::Relaxed);
     }
 }
 

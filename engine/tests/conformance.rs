@@ -9,6 +9,8 @@
 mod datagrams;
 #[path = "conformance/engines.rs"]
 mod engines;
+#[path = "conformance/pairs.rs"]
+mod queue_pairs;
 #[allow(dead_code)]
 #[path = "sim/disk.rs"]
 mod disk;
@@ -38,7 +40,7 @@ use std::time::{Duration, Instant};
 use engine::job::{Cover, Terms};
 use engine::linux::Linux;
 use engine::machine::compare::{self, Look, Seen};
-use engine::platform::{Disk, Done, Firm, Found, Op, Parts, Platform, Publish, SinkTree, SourceTree, StreamIo};
+use engine::platform::{Disk, Done, Firm, Found, Op, PairIo, Parts, Platform, Publish, SinkTree, SourceTree, StreamIo};
 use engine::seal::hash::chunk_digest;
 use engine::tree::beside;
 use proto::manifest::{Entry, EntryKind, Meta};
@@ -46,6 +48,7 @@ use proto::negotiate::Cipher;
 use proto::storage::{IoMode, IoModes};
 use proto::wire::control::{DigestKind, Durability};
 use sys::mem::{HEADROOM, Mem};
+use sys::rdma::Connection;
 use sys::ring::Kind;
 
 use pair::{Hook, Scratch, Setup, Way, move_tree, noise, sink_of, sockets, source_of};
@@ -72,6 +75,8 @@ trait World {
     fn rail(&self) -> (<Self::P as StreamIo>::Socket, <Self::P as StreamIo>::Socket);
     /// Two sockets for datagrams, each reaching the other and no one else.
     fn path(&self) -> (<Self::P as StreamIo>::Socket, <Self::P as StreamIo>::Socket);
+    /// Both ends of what a queue pair is made over.
+    fn connection(&self) -> (<Self::P as PairIo>::Connection, <Self::P as PairIo>::Connection);
     /// Puts a file into the source.
     fn plant(&self, path: &str, content: &[u8]);
     fn plant_link(&self, path: &str, target: &str);
@@ -110,6 +115,10 @@ impl World for Real {
     fn path(&self) -> (<Linux as StreamIo>::Socket, <Linux as StreamIo>::Socket) {
         let (one, other) = sockets(Way::Datagrams);
         (Arc::new(one), Arc::new(other))
+    }
+    fn connection(&self) -> (Connection, Connection) {
+        let (one, other) = sockets(self.way);
+        (Connection::Emulated(one), Connection::Emulated(other))
     }
     fn plant(&self, path: &str, content: &[u8]) {
         let path = self.at("from", path);
@@ -179,6 +188,9 @@ impl World for Simulated {
         (platform::SimSocket { wire, side: 0 }, platform::SimSocket { wire, side: 1 })
     }
     fn path(&self) -> (platform::SimSocket, platform::SimSocket) {
+        self.rail()
+    }
+    fn connection(&self) -> (platform::SimSocket, platform::SimSocket) {
         self.rail()
     }
     fn plant(&self, path: &str, content: &[u8]) {
@@ -572,6 +584,7 @@ fn all<W: World>(make: impl Fn(&str) -> W) {
     names(&make("names"));
     rails(&make("rails"));
     datagrams::datagrams(&make("datagrams"));
+    queue_pairs::pairs(&make("pairs"));
 }
 
 #[test]
@@ -612,6 +625,7 @@ fn whole_jobs_arrive_on_linux() {
             (Way::Pair, IoModes::both(IoMode::Buffered)),
             (Way::Loopback, IoModes::both(IoMode::Direct)),
             (Way::Datagrams, IoModes::default()),
+            (Way::QueuePairs, IoModes::default()),
         ] {
             for (cover, durability) in [
                 (Cover::Sealed, Durability::Published),

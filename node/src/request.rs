@@ -132,6 +132,8 @@ request! {
     /// Which transport carries the payload.
     #[serde(with = "names::transport")]
     transport: Transport = Transport::Auto;
+    /// With `Transport::Rdma`: a TCP connection stands for a device, where the other end agrees. It shows how the rail works, not how fast a device is.
+    rdma_emulated: bool = false;
     /// With `Transport::Auto`: both ends look at their storage first (some 50 ms), and what is expected of the job is said and reported.
     forecast: bool = false;
     /// Datagrams: the share of the flow beside others on the path.
@@ -220,6 +222,7 @@ impl JobRequest {
             trace: _,         // names a file
             forecast: _,      // said by whoever has a terminal
             ftp: _,           // an end of this host's
+            rdma_emulated: _, // of this host
             stripe,
             joined,
             rules,

@@ -113,6 +113,8 @@ coded! {
         CoverageUnsent = 88, "spoke of packets that were never sent";
         CoverageBackward = 89, "took back what it had reported";
         RateIgnored = 90, "kept sending packets faster than the rate that it was given";
+        CreditMissing = 91, "sent a message on a queue pair for which it had no credit";
+        CreditAbsurd = 92, "took back credits of a queue pair, or gave more than a queue holds";
     }
 }
 

@@ -34,9 +34,9 @@ pub mod rate; // how fast a datagram rail sends: the table of controllers
 pub mod ftp; // another protocol's words, and its server's side of a session
 
 /// The protocol version this build speaks; see `docs/protocol.md`.
-pub const VERSION: u16 = 13;
+pub const VERSION: u16 = 14;
 /// The oldest version this build still speaks.
-pub const VERSION_MIN: u16 = 13;
+pub const VERSION_MIN: u16 = 14;
 /// Entries announced and not yet resolved, at most, per job. Bounds the memory of both ends.
 pub const WINDOW: usize = 8192;
 /// Bytes of paths, targets and attributes announced and not yet resolved, per job.

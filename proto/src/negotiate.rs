@@ -106,6 +106,51 @@ pub struct Offer {
     pub datagrams: u16,
     /// How these are paced, whoever sends: the initiator's word.
     pub pace: Pace,
+    /// Queue pairs that this end wants (initiator) or takes (acceptor).
+    pub rdma: RdmaOffer,
+}
+
+/// What carries a queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RdmaKind {
+    /// RDMA devices at both ends.
+    Device,
+    /// A TCP connection that stands for one, asked for at both ends.
+    Emulated,
+}
+
+impl RdmaKind {
+    /// As options and reports write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            RdmaKind::Device => "rdma",
+            RdmaKind::Emulated => "rdma (emulated)",
+        }
+    }
+}
+
+/// Queue pairs that an end can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RdmaOffer {
+    /// It has a device that it may use.
+    pub device: bool,
+    /// Its user asked for the emulation.
+    pub emulated: bool,
+}
+
+impl RdmaOffer {
+    /// Both have it: a device before the emulation.
+    #[must_use]
+    pub const fn both(self, other: RdmaOffer) -> Option<RdmaKind> {
+        if self.device && other.device {
+            Some(RdmaKind::Device)
+        } else if self.emulated && other.emulated {
+            Some(RdmaKind::Emulated)
+        } else {
+            None
+        }
+    }
 }
 
 /// What a look at an end's storage showed, before the job.
@@ -202,6 +247,8 @@ pub struct Plan {
     pub datagrams: u16,
     /// How datagram rails are paced.
     pub pace: Pace,
+    /// The rails counted in `streams` are queue pairs as long as these live, and TCP then.
+    pub rdma: Option<RdmaKind>,
 }
 
 /// One line of `--explain`.
@@ -260,7 +307,11 @@ pub fn negotiate(initiator: &Offer, acceptor: &Offer, initiator_sends: bool) -> 
         reason: "what each end granted for its pool of bufs, seen from the initiator".into(),
     });
     let rate_bps = choose_rate(initiator, acceptor, &mut choices);
-    let datagrams = choose_transport(initiator, acceptor, streams_max, &mut choices);
+    let rdma = initiator.rdma.both(acceptor.rdma);
+    let datagrams = match rdma {
+        Some(kind) => choose_rdma(kind, &mut choices),
+        None => choose_transport(initiator, acceptor, streams_max, &mut choices),
+    };
     let pace = choose_pace(initiator, rate_bps, datagrams, &mut choices);
     let plan = Plan {
         streams,
@@ -275,6 +326,7 @@ pub fn negotiate(initiator: &Offer, acceptor: &Offer, initiator_sends: bool) -> 
         rate_bps,
         datagrams,
         pace,
+        rdma,
     };
     Ok((plan, choices))
 }
@@ -464,6 +516,18 @@ fn choose_rate(i: &Offer, a: &Offer, choices: &mut Vec<Choice>) -> u64 {
     rate
 }
 
+/// No datagrams beside queue pairs.
+fn choose_rdma(kind: RdmaKind, choices: &mut Vec<Choice>) -> u16 {
+    let reason = match kind {
+        RdmaKind::Device => "both ends have an RDMA device; TCP where a queue pair dies",
+        RdmaKind::Emulated => {
+            "both ends were asked to emulate a device over TCP; it shows how the rail works, not how fast a device is"
+        }
+    };
+    choices.push(Choice { what: "transport", value: kind.name().into(), reason: reason.into() });
+    0
+}
+
 fn choose_transport(i: &Offer, a: &Offer, streams_max: u16, choices: &mut Vec<Choice>) -> u16 {
     let i = Offer { datagrams: if i.bare { 0 } else { i.datagrams }, ..i.clone() };
     let rails = i.datagrams.min(a.datagrams).min(streams_max);
@@ -641,6 +705,7 @@ impl Offer {
         out.push(u8::from(self.look));
         put!(out, self.storage.bps.min(STORAGE_BPS_MAX), self.storage.file_ns, self.datagrams);
         self.pace.encode(out);
+        out.extend_from_slice(&[u8::from(self.rdma.device), u8::from(self.rdma.emulated)]);
     }
 
     pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Offer, Breach> {
@@ -673,6 +738,7 @@ impl Offer {
             storage: StorageLook { bps: at_most(from.u64()?, STORAGE_BPS_MAX)?, file_ns: from.u32()? },
             datagrams: from.u16()?,
             pace: Pace::decode(from)?,
+            rdma: RdmaOffer { device: from.flag()?, emulated: from.flag()? },
         })
     }
 }
@@ -688,6 +754,7 @@ impl Plan {
         ]);
         put!(out, self.workers.0, self.workers.1, self.memory.0, self.memory.1, self.rate_bps, self.datagrams);
         self.pace.encode(out);
+        out.push(self.rdma.map_or(0, |kind| kind as u8 + 1));
     }
 
     pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Plan, Breach> {
@@ -704,6 +771,12 @@ impl Plan {
             rate_bps: from.u64()?,
             datagrams: from.u16()?,
             pace: Pace::decode(from)?,
+            rdma: match from.u8()? {
+                0 => None,
+                1 => Some(RdmaKind::Device),
+                2 => Some(RdmaKind::Emulated),
+                _ => return Err(Breach::FieldOutOfRange),
+            },
         };
         let chunk_fits =
             plan.chunk_bytes.is_power_of_two() && (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&plan.chunk_bytes);

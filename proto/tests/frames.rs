@@ -13,7 +13,8 @@ use proto::error::{Breach, Refusal, explain_code};
 use proto::layout::{Layout, Stripe, VOLUMES_MAX};
 use proto::manifest::{Aspects, Entry, EntryKind, Meta, NodeKind, Xattr};
 use proto::negotiate::{
-    Cipher, Driver, Interface, NicCount, Offer, Pace, Plan, RequestedSettings, Resources, STORAGE_BPS_MAX, StorageLook,
+    Cipher, Driver, Interface, NicCount, Offer, Pace, Plan, RdmaKind, RdmaOffer, RequestedSettings, Resources,
+    STORAGE_BPS_MAX, StorageLook,
 };
 use proto::rate::{ControllerKind, Policy};
 use proto::session::order::{Order, Wish as OrderWish};
@@ -162,6 +163,7 @@ fn offer() -> impl Strategy<Value = Offer> {
         look: means.2,
         storage: StorageLook { bps: means.3, file_ns: means.4 },
         datagrams: wishes.2,
+        rdma: RdmaOffer { device: wishes.2 % 2 == 1, emulated: wishes.2 % 3 == 1 },
         pace: wishes.3,
     })
 }
@@ -192,6 +194,7 @@ fn plan() -> impl Strategy<Value = Plan> {
             memory,
             rate_bps,
             datagrams: more,
+            rdma: [None, Some(RdmaKind::Device), Some(RdmaKind::Emulated)][usize::from(more % 3)],
             pace,
         },
     )
@@ -280,7 +283,7 @@ fn relay_request() -> impl Strategy<Value = RelayRequest> {
         prop_oneof![Just(None), Just(Some(Driver::Uring)), Just(Some(Driver::Plain))],
         io_modes(),
         prop_oneof![Just(CloneReads::Auto), Just(CloneReads::Always), Just(CloneReads::Never)],
-        prop_oneof![Just(Transport::Tcp), Just(Transport::Udp), Just(Transport::Auto)],
+        prop_oneof![Just(Transport::Tcp), Just(Transport::Udp), Just(Transport::Auto), Just(Transport::Rdma)],
         pace(),
     );
     let numbers = (
@@ -557,7 +560,7 @@ proptest! {
     fn headers_and_greetings_come_back(job in any::<[u8; 16]>(), rail in any::<u16>(), mac in any::<[u8; 32]>(),
                                        chunk in any::<u64>(), entry in any::<u64>(), offset in 0u64..1 << 62,
                                        payload_bytes in 0..=CHUNK_BYTES_MAX, crc in any::<u64>(), digest in any::<[u8; 32]>()) {
-        let greeting = Greeting { job, rail, version: proto::VERSION, mac };
+        let greeting = Greeting { job, rail, version: proto::VERSION, is_pair: rail % 2 == 1, mac };
         prop_assert_eq!(Greeting::decode(&greeting.encode()), Ok(greeting));
         let header = Header { kind: ChunkKind::Range, payload_bytes, chunk, entry, offset, crc, digest };
         prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
@@ -774,7 +777,7 @@ fn hostile_relay_requests_are_refused_by_name() {
     // Frame type, one source, no target, no volumes: the request follows. Bytes that no value has, at each place that has a list of values.
     let at = 1 + (4 + 2 + 1) + 2 + 4;
     for (place, byte) in
-        [(1, 2), (3, 4), (4, 3), (5, 2), (6, 3), (7, 4), (8, 2), (9, 4), (10, 3), (11, 6), (13, 3), (14, 3), (15, 4)]
+        [(1, 2), (3, 4), (4, 3), (5, 2), (6, 3), (7, 4), (8, 2), (9, 4), (10, 3), (11, 6), (13, 3), (14, 4), (15, 4)]
     {
         let mut bytes = relay(plain());
         bytes[at + place] = byte;
@@ -818,7 +821,7 @@ fn hostile_headers_are_refused_by_name() {
 
 #[test]
 fn an_unknown_version_of_a_rail_is_refused_and_other_bytes_are_no_greeting() {
-    let greeting = Greeting { job: [1; 16], rail: 2, version: proto::VERSION + 1, mac: [3; 32] };
+    let greeting = Greeting { job: [1; 16], rail: 2, version: proto::VERSION + 1, is_pair: false, mac: [3; 32] };
     assert_eq!(Greeting::decode(&greeting.encode()), Err(Breach::VersionUnknown));
     let mut bytes = Greeting { version: proto::VERSION, ..greeting }.encode();
     bytes[0] = 0x16;

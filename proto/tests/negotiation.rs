@@ -33,6 +33,7 @@ fn offer() -> Offer {
         look: false,
         storage: StorageLook::default(),
         datagrams: 0,
+        rdma: RdmaOffer::default(),
         pace: Pace::default(),
     }
 }
@@ -268,5 +269,19 @@ proptest! {
         prop_assert!(anew.workers.0 <= first.workers.0 && anew.workers.1 <= first.workers.1);
         prop_assert!((1..=first.streams_max).contains(&anew.streams) && anew.workers.0 > 0 && anew.workers.1 > 0);
         prop_assert_eq!(Plan { workers: first.workers, streams: first.streams, ..anew }, first);
+    }
+}
+
+#[test]
+fn queue_pairs_need_the_same_kind_at_both_ends_and_a_device_goes_before_an_emulation() {
+    let has = |device, emulated| RdmaOffer { device, emulated };
+    for (here, far, agreed) in [
+        (has(false, false), has(true, true), None),
+        (has(true, false), has(false, true), None),
+        (has(true, true), has(false, true), Some(RdmaKind::Emulated)),
+        (has(true, true), has(true, true), Some(RdmaKind::Device)),
+    ] {
+        let plan = plan(&Offer { rdma: here, datagrams: 2, ..offer() }, &Offer { rdma: far, datagrams: 2, ..there() });
+        assert_eq!((plan.rdma, plan.datagrams == 0), (agreed, agreed.is_some()), "{here:?} {far:?}");
     }
 }

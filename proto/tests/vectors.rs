@@ -13,7 +13,8 @@ use proto::journal::{self, JOURNAL_VERSION, JournalHeader, Replay};
 use proto::layout::{Layout, Stripe};
 use proto::manifest::{Aspects, Entry, EntryKind, Meta, NodeKind, Xattr};
 use proto::negotiate::{
-    Cipher, Driver, Interface, NicCount, Offer, Pace, Plan, RequestedSettings, Resources, StorageLook,
+    Cipher, Driver, Interface, NicCount, Offer, Pace, Plan, RdmaKind, RdmaOffer, RequestedSettings, Resources,
+    StorageLook,
 };
 use proto::packet::{Control, Feedback, HelloFlight, HelloPart, Runs, SessionPart};
 use proto::rate::{ControllerKind, Policy};
@@ -58,6 +59,7 @@ fn offer() -> Offer {
         look: true,
         storage: StorageLook { bps: 1_200_000_000, file_ns: 150_000 },
         datagrams: 2,
+        rdma: RdmaOffer { device: true, emulated: false },
         pace: Pace { controller: ControllerKind::Delay, policy: Policy::High, min_bps: 1_000_000 },
     }
 }
@@ -75,6 +77,7 @@ fn plan() -> Plan {
         memory: (64 << 20, 32 << 20),
         rate_bps: 10_000_000_000,
         datagrams: 1,
+        rdma: Some(RdmaKind::Emulated),
         pace: Pace { controller: ControllerKind::Bbr, policy: Policy::Fair, min_bps: 0 },
     }
 }
@@ -308,7 +311,7 @@ fn every_frame_has_its_bytes() {
 
 #[test]
 fn what_stands_on_a_rail_has_its_bytes() {
-    let greeting = Greeting { job: job(), rail: 513, version: 2, mac: [0xAC; 32] };
+    let greeting = Greeting { job: job(), rail: 513, version: 2, is_pair: true, mac: [0xAC; 32] };
     check("greeting.hex", &greeting.encode());
     let range = Header {
         kind: ChunkKind::Range,

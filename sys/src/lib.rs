@@ -6,7 +6,7 @@
 //! below a root is resolved beneath that root and through no link ([`fs`]).
 //! Absent on purpose: policy. Which engine, socket buffer, congestion control or core to use is asked by callers.
 //!
-//! Five folders, each using only those before it; the names that read well without their folder stand here once more.
+//! Six folders, each using only those before it; the names that read well without their folder stand here once more.
 
 // The memory chunks live in: pools of page-aligned bufs.
 pub mod mem;
@@ -18,6 +18,8 @@ pub mod host;
 mod net;
 // The asynchronous door to disk and network, in two engines.
 pub mod ring;
+// Queue pairs: messages between registered memory here and there.
+pub mod rdma;
 
 pub use host::{clock, confine, event, forbid, handed, signals, words};
 pub use mem::count;

@@ -74,6 +74,10 @@ pub fn show(arguments: &ShowArguments) -> anyhow::Result<()> {
         );
     } else {
         print!("{}", lines::show(&facts, &findings));
+        // A record of another host says nothing of this program.
+        if arguments.from.is_none() {
+            println!("\n{}", sys::rdma::AVAILABLE);
+        }
     }
     Ok(())
 }

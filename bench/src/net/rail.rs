@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use engine::job::{Cmd, Event, EventQueue, InPlace, JobPart, RailEnd, RailKey, Role, Terms};
 use engine::platform::{
-    Clock, Disk, Done, Firm, Found, Op, PacketIo, Parts, Platform, Publish, SinkTree, SourceTree, Splicer, StreamIo,
-    VolumeSet,
+    Clock, Disk, Done, Firm, Found, Op, PacketIo, PairIo, Parts, Platform, Publish, SinkTree, SourceTree, Splicer,
+    StreamIo, VolumeSet,
 };
 use engine::worker::Worker;
 use engine::worker::stages::{Counters, Look};
@@ -123,6 +123,10 @@ impl PacketIo for Air {
     fn recv_burst(&mut self, socket: &Arc<OwnedFd>, into: &mut [u8]) -> io::Result<Arrived> {
         udp::recv_burst(socket, into)
     }
+}
+
+impl PairIo for Air {
+    type Connection = std::convert::Infallible;
 }
 
 impl Platform for Air {

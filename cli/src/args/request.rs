@@ -13,7 +13,7 @@ use proto::negotiate::Driver;
 use proto::wire::control::Compare;
 use proto::wire::request::Transport;
 
-use super::{CpArguments, DigestChoice, DriverChoice, SyncArguments, TransportChoice, volumes};
+use super::{CpArguments, DigestChoice, DriverChoice, RdmaDeviceChoice, SyncArguments, TransportChoice, volumes};
 use crate::cp::{Shown, tickets};
 use node::address::folder_path;
 use node::request::JobRequest;
@@ -35,6 +35,7 @@ impl From<TransportChoice> for Transport {
             TransportChoice::Tcp => Self::Tcp,
             TransportChoice::Udp => Self::Udp,
             TransportChoice::Auto => Self::Auto,
+            TransportChoice::Rdma => Self::Rdma,
         }
     }
 }
@@ -92,6 +93,7 @@ impl CpArguments {
             integrity_only: self.integrity_only,
             bare: self.bare,
             transport: self.transport.unwrap_or_default().into(),
+            rdma_emulated: self.rdma_device == Some(RdmaDeviceChoice::Emulated),
             forecast: self.transport == Some(TransportChoice::Auto),
             policy: self.policy.into(),
             controller: self.controller.into(),

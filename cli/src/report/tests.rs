@@ -732,6 +732,7 @@ fn explain_shows_both_offers_each_reason_and_the_sum_of_memory() {
         storage: proto::negotiate::StorageLook::default(),
         datagrams: 0,
         pace: proto::negotiate::Pace::default(),
+        rdma: proto::negotiate::RdmaOffer::default(),
     };
     let mut remote = local.clone();
     remote.cores = 64;

@@ -1,4 +1,4 @@
-//! Rails: one path each: a stream (TCP, or the socket pair of a local copy), or datagrams.
+//! Rails: one path each: a stream (TCP, or the socket pair of a local copy), datagrams, or a queue pair (RDMA).
 //!
 //! For: frames and packets onto a path and off it.
 //! In and out: filled chunks in, in the order of readiness out; the receiving half the other way.
@@ -15,6 +15,7 @@ mod zero_copy; // frames whose memory the network reads itself
 mod unread; // payloads that go from their file unread
 pub mod stream; // steps for stream rails
 pub mod datagram; // steps for datagram rails
+pub(crate) mod rdma; // steps for queue pairs
 pub mod plain; // a file's bytes and nothing else
 
 use std::fmt::Debug;
@@ -26,6 +27,7 @@ use crate::ends::feed::Feed;
 use crate::platform::Platform;
 use crate::rail::base::Base;
 use crate::rail::datagram::Datagram;
+use crate::rail::rdma::Rdma;
 use crate::rail::stream::Stream;
 
 /// One path of one job.
@@ -35,6 +37,8 @@ pub(crate) enum Rail<P: Platform> {
     Stream(Box<Stream<P>>),
     /// Units in packets.
     Datagram(Box<Datagram<P>>),
+    /// Frames as messages of a queue pair.
+    Rdma(Box<Rdma<P>>),
 }
 
 impl<P: Platform> Rail<P> {
@@ -43,6 +47,7 @@ impl<P: Platform> Rail<P> {
         match self {
             Rail::Stream(it) => &it.base,
             Rail::Datagram(it) => &it.wire.base,
+            Rail::Rdma(it) => &it.base,
         }
     }
 
@@ -51,6 +56,7 @@ impl<P: Platform> Rail<P> {
         match self {
             Rail::Stream(it) => &mut it.base,
             Rail::Datagram(it) => &mut it.wire.base,
+            Rail::Rdma(it) => &mut it.base,
         }
     }
 
@@ -59,13 +65,14 @@ impl<P: Platform> Rail<P> {
         match self {
             Rail::Stream(it) => it.feed(),
             Rail::Datagram(it) => it.feed(),
+            Rail::Rdma(it) => it.feed(),
         }
     }
 
     /// Does it send in packets?
     pub(crate) fn datagram(&mut self) -> Option<&mut Datagram<P>> {
         match self {
-            Rail::Stream(_) => None,
+            Rail::Stream(_) | Rail::Rdma(_) => None,
             Rail::Datagram(it) => Some(it),
         }
     }
@@ -75,6 +82,7 @@ impl<P: Platform> Rail<P> {
         match self {
             Rail::Stream(it) => it.is_starved(),
             Rail::Datagram(it) => it.is_starved(),
+            Rail::Rdma(it) => it.is_starved(),
         }
     }
 
@@ -83,6 +91,7 @@ impl<P: Platform> Rail<P> {
         match self {
             Rail::Stream(it) => it.is_receiving(),
             Rail::Datagram(it) => it.is_receiving(),
+            Rail::Rdma(it) => it.is_receiving(),
         }
     }
 
@@ -94,7 +103,7 @@ impl<P: Platform> Rail<P> {
     /// Another rate from now on, where the rail keeps one.
     pub(crate) fn set_rate(&mut self, now_ns: u64, change: impl FnOnce(RateConfig) -> RateConfig) {
         match self {
-            Rail::Stream(_) => {}
+            Rail::Stream(_) | Rail::Rdma(_) => {}
             Rail::Datagram(it) => it.set_rate(now_ns, change),
         }
     }
@@ -105,6 +114,8 @@ impl<P: Platform> Rail<P> {
             Rail::Stream(it) => it.is_read_by_network(),
             // What left from its slots, and may be read still, is no buf.
             Rail::Datagram(_) => false,
+            // A posted buf is an op in flight until its completion.
+            Rail::Rdma(_) => false,
         }
     }
 
@@ -113,6 +124,7 @@ impl<P: Platform> Rail<P> {
         match self {
             Rail::Stream(it) => it.give_bufs(give),
             Rail::Datagram(it) => it.give_bufs(give),
+            Rail::Rdma(it) => it.give_bufs(give),
         }
     }
 }

@@ -5,17 +5,21 @@
 //! Invariants: nothing new begins for a job that is closing; a command for what is gone is nothing.
 //! Absent on purpose: who decides (`proto`, by the job's end).
 
+use std::io::ErrorKind;
+use std::sync::Arc;
 use std::sync::mpsc::TryRecvError;
 
 use proto::rate::RateConfig;
 use proto::send::{Assignment, Unit};
 
 use crate::ends::End;
-use crate::job::{Cmd, InPlace, JobNo, JobPart, RailPace};
-use crate::platform::Platform;
+use crate::job::{Cmd, Event, InPlace, JobNo, JobPart, RailEnd, RailKey, RailPace};
+use crate::meter::PairMeter;
+use crate::platform::{Platform, Receives};
 use crate::rail::Rail;
 use crate::rail::base::Base;
 use crate::rail::datagram::Datagram;
+use crate::rail::rdma::{BUFS_PER_PAIR, Rdma};
 use crate::rail::stream::Stream;
 use crate::worker::{JobState, Worker};
 
@@ -51,6 +55,7 @@ impl<P: Platform> Worker<P> {
                 };
                 self.add_rail(Rail::Stream(Box::new(rail)));
             }
+            Cmd::PairUp { job, rail, connection, key, meter } => self.pair_up((job, rail), connection, key, meter),
             Cmd::PacketsUp { job, rail, socket, key, path } => {
                 let Some(state) = self.jobs.get(&job).filter(|state| !state.closing) else { return };
                 let base = Base::new(job, rail, socket, state.bound.clone());
@@ -108,6 +113,27 @@ impl<P: Platform> Worker<P> {
         let end = End::new(role, self.platform.node(), in_place);
         let state = JobState { end, terms, events, bound, offers, closing: false, closed: false };
         assert!(self.jobs.insert(job, state).is_none(), "job numbers are never used twice");
+    }
+
+    /// Where no queues can be had the rail dies at once: its chunks go by others.
+    fn pair_up(&mut self, (job, rail): (JobNo, u16), connection: P::Connection, key: RailKey, meter: Arc<PairMeter>) {
+        let most = (self.platform.pool().count() / BUFS_PER_PAIR).max(1);
+        let has_room = self.count_pairs() < most;
+        let Some(state) = self.jobs.get_mut(&job).filter(|state| !state.closing) else { return };
+        let receives = if state.end.sends() { Receives::Words } else { Receives::Frames };
+        let made = if has_room || receives == Receives::Words {
+            self.platform.pair_up(connection, receives)
+        } else {
+            Err(ErrorKind::OutOfMemory.into())
+        };
+        match made {
+            Ok(socket) => {
+                let base = Base::new(job, rail, socket, state.bound.clone());
+                let rail = Rdma::new(base, state.terms, key, receives, meter);
+                self.add_rail(Rail::Rdma(Box::new(rail)));
+            }
+            Err(error) => state.events.push(Event::RailDead { rail, end: RailEnd::Fault(error) }),
+        }
     }
 
     fn add_rail(&mut self, rail: Rail<P>) {

@@ -44,6 +44,8 @@ pub(crate) struct Share {
     pub(crate) bursts: usize,
     /// Rails on which chunks come in.
     pub(crate) receivers: usize,
+    /// Of these, queue pairs.
+    pub(crate) pairs: usize,
     /// Other rails that have memory from which the network reads bursts itself.
     pub(crate) lenders: usize,
 }

@@ -105,7 +105,7 @@ impl<P: Platform> Worker<P> {
             reserve,
             left_by_fill: reserve,
             may_unload: true,
-            share: Share { bursts: BURSTS_PER_ITERATION, receivers: 0, lenders: 0 },
+            share: Share { bursts: BURSTS_PER_ITERATION, receivers: 0, pairs: 0, lenders: 0 },
             mailbox,
             done: Vec::with_capacity(256),
             first: 0,
@@ -187,6 +187,9 @@ impl<P: Platform> Worker<P> {
             if rail.is_read_by_network() {
                 // The bufs will be filled again, and what a dying connection still sends must not come out of them.
                 self.platform.abort(&rail.base().socket);
+            }
+            if let Rail::Rdma(rail) = &rail {
+                self.platform.pair_over(&rail.base.socket, rail.receives_open());
             }
             let (job, number, end) = (rail.base().job, rail.base().number, rail.base_mut().take_end());
             rail.give_bufs(|buf| self.platform.pool().give(buf));

@@ -15,7 +15,7 @@ use crate::ends::held::Held;
 use crate::job::{JobNo, RailEnd};
 use crate::platform::{Done, Harm, Platform};
 use crate::rail::datagram::BURSTS_PER_ITERATION;
-use crate::rail::{Rail, datagram, stream};
+use crate::rail::{Rail, datagram, rdma, stream};
 use crate::seal::hash::{Touch, check_draining};
 use crate::worker::Worker;
 use crate::worker::cx::{Cx, Next, Share};
@@ -68,6 +68,10 @@ impl<P: Platform> Worker<P> {
                 datagram::on_readable(rail);
                 Next::Idle
             }
+            (Kind::Readable, Rail::Rdma(rail)) => {
+                rail.on_readable();
+                Next::Idle
+            }
             (Kind::Reload, Rail::Datagram(rail)) => {
                 datagram::on_reload(rail, end, cx, slot, done);
                 Next::Idle
@@ -91,7 +95,7 @@ impl<P: Platform> Worker<P> {
                 Ok(()) => rail.admit(header),
                 Err(breach) => rail.base.break_off(cx.platform, RailEnd::Breach(breach)),
             },
-            (Next::Announced(_), Rail::Datagram(_)) => unreachable!("units come with their headers"),
+            (Next::Announced(_), _) => unreachable!("units and messages come with their headers"),
             (Next::Received { header, buf }, _) => self.open(index, header, buf),
             (Next::InPlace { header, buf }, _) => self.copy_in_place(index, header, buf),
             (Next::Landed { header, digest }, _) => report_landed(&mut cx, &header, digest),
@@ -119,6 +123,7 @@ impl<P: Platform> Worker<P> {
         };
         let opened = match rail {
             Rail::Stream(rail) => rail.sealer().open_draining(&header, how, &mut buf, cx.watch, touch),
+            Rail::Rdma(rail) => rail.sealer().open_draining(&header, how, &mut buf, cx.watch, touch),
             Rail::Datagram(_) => check_draining(&cx.terms, &header, how, &mut buf, cx.watch, touch),
         };
         if let Err(breach) = sink.land(&mut cx, arrival, header, opened, buf) {
@@ -170,7 +175,10 @@ impl<P: Platform> Worker<P> {
         ] {
             for turn in 0..count {
                 let index = (self.first + turn) % count;
-                if self.rails[index].as_ref().is_some_and(|rail| !rail.base().has_ended()) {
+                // What a queue pair was handed comes back by its completions alone, also when it is dead.
+                let drains = |rail: &Rail<P>| stage == Stage::Send && matches!(rail, Rail::Rdma(_));
+                let wants = |rail: &Rail<P>| !rail.base().has_ended() || drains(rail);
+                if self.rails[index].as_ref().is_some_and(wants) {
                     step(self, index);
                 }
             }
@@ -180,12 +188,19 @@ impl<P: Platform> Worker<P> {
         self.first = self.first.wrapping_add(1);
     }
 
+    /// Queue pairs on which chunks come in.
+    pub(super) fn count_pairs(&self) -> usize {
+        let is_pair = |rail: &&Rail<P>| matches!(rail, Rail::Rdma(_)) && rail.is_receiving();
+        self.rails.iter().flatten().filter(is_pair).count()
+    }
+
     fn count_share(&self) -> Share {
         let rails = || self.rails.iter().flatten();
         let datagrams = rails().filter(|rail| matches!(rail, Rail::Datagram(_))).count();
         Share {
             bursts: (BURSTS_PER_ITERATION / datagrams.max(1)).max(1),
             receivers: rails().filter(|rail| rail.is_receiving()).count(),
+            pairs: self.count_pairs(),
             lenders: rails().filter(|rail| rail.lends_bursts()).count(),
         }
     }
@@ -209,6 +224,18 @@ impl<P: Platform> Worker<P> {
         match rail {
             Rail::Stream(rail) => stream::step_send(rail, &mut cx),
             Rail::Datagram(_) => self.step_datagram(index),
+            Rail::Rdma(_) => self.step_rdma(index),
+        }
+    }
+
+    fn step_rdma(&mut self, index: usize) {
+        loop {
+            let (rail, _, mut cx) = self.at(index);
+            let Rail::Rdma(rail) = rail else { return };
+            match rdma::step(rail, &mut cx) {
+                Next::Idle => return,
+                next => self.follow(index, next),
+            }
         }
     }
 
@@ -234,7 +261,7 @@ impl<P: Platform> Worker<P> {
                 let next = stream::step_recv(rail, &mut cx);
                 self.follow(index, next);
             }
-            Rail::Datagram(_) => {}
+            Rail::Datagram(_) | Rail::Rdma(_) => {}
         }
     }
 

@@ -42,6 +42,18 @@ impl<P: Platform> Worker<P> {
                     stuck |= rail.pause() == Pause::Path;
                     listening |= rail.is_receiving();
                 }
+                Rail::Rdma(rail) => {
+                    if let Some(wait_ns) = rail.held_ns(now) {
+                        held = true;
+                        sleep_ns = sleep_ns.min(wait_ns);
+                    }
+                    if rail.wants_turn() {
+                        sleep_ns = 0;
+                    }
+                    stuck |= rail.waits_for_credit();
+                    hungry |= rail.is_hungry();
+                    listening |= rail.is_receiving() && !rail.base.has_ended();
+                }
                 Rail::Datagram(_) => {}
             }
         }

@@ -48,6 +48,9 @@ pub(crate) enum Way {
     Loopback,
     /// Datagrams over loopback.
     Datagrams,
+    /// Queue pairs, emulated over TCP on loopback.
+    #[allow(dead_code, reason = "of the tests that share this file one alone uses it")]
+    QueuePairs,
 }
 
 /// One job.
@@ -140,7 +143,7 @@ impl Drop for Side {
 pub(crate) fn sockets(way: Way) -> (OwnedFd, OwnedFd) {
     match way {
         Way::Pair => sys::sock::pair().expect("a pair"),
-        Way::Loopback => {
+        Way::Loopback | Way::QueuePairs => {
             let listener = sys::sock::listen("127.0.0.1:0".parse().expect("an address")).expect("a port");
             let address = listener.local_addr().expect("bound");
             let one = sys::sock::connect(address, Duration::from_secs(5)).expect("loopback");
@@ -202,6 +205,7 @@ fn plan_of(setup: Setup, terms: Terms) -> Plan {
         rate_bps: 0,
         datagrams: 0,
         pace: proto::negotiate::Pace::default(),
+        rdma: None,
     }
 }
 
@@ -236,6 +240,10 @@ fn connect(setup: Setup, rail: u16, one: &Side, two: &Side) -> Option<Arc<Meter>
     let (here, there) = sockets(setup.way);
     let key = RailKey { secret: [rail as u8 + 1; 32], place: [rail as u8; 18] };
     let up = |socket, key| match setup.way {
+        Way::QueuePairs => {
+            let (connection, meter) = (sys::rdma::Connection::Emulated(socket), Arc::default());
+            (None, Cmd::PairUp { job: JOB, rail, connection, key, meter })
+        }
         Way::Datagrams => {
             let path = path(setup.pace);
             (Some(path.meter.clone()), Cmd::PacketsUp { job: JOB, rail, socket: Arc::new(socket), key, path })

@@ -188,6 +188,7 @@ pub(crate) fn plan_of(terms: &Terms, streams: u16, workers: (u16, u16)) -> Plan 
         rate_bps: 0,
         datagrams: 0,
         pace: proto::negotiate::Pace::default(),
+        rdma: None,
     }
 }
 
@@ -677,6 +678,8 @@ impl<'a> Run<'a> {
             let path = self.plan.path(number);
             self.meters.push(path.meter.clone());
             Cmd::PacketsUp { job, rail, socket, key, path }
+        } else if self.plan.pairs {
+            Cmd::PairUp { job, rail, connection: socket, key, meter: Arc::default() }
         } else {
             Cmd::RailUp { job, rail, socket, key }
         };

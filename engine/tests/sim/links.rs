@@ -243,6 +243,7 @@ fn offer(cores: u16) -> Offer {
         storage: StorageLook::default(),
         datagrams: 1,
         pace: Pace::default(),
+        rdma: proto::negotiate::RdmaOffer::default(),
     }
 }
 

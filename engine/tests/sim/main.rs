@@ -272,6 +272,22 @@ fn a_datagram_rail_over_a_ring_in_memory_is_polled() {
     }
 }
 
+/// Queue pairs in place of streams, beside datagrams or alone: the same stories, cut and reset at any byte of a message, short of room and of bufs.
+#[test]
+fn jobs_over_queue_pairs_arrive_whatever_happens_to_them() {
+    if number("SEED").is_some() {
+        return;
+    }
+    for (calm, first) in [(false, 0), (true, 1_000_000)] {
+        for seed in first..first + number("SIM_SEEDS").unwrap_or(SEEDS) / 10 {
+            println!("seed {seed}");
+            story_with(seed, false, calm, false, |plan| {
+                (plan.pairs, plan.in_place, plan.bufs) = (true, false, plan.bufs.max(32));
+            });
+        }
+    }
+}
+
 /// Both ends are one process and the source does not wait: whatever goes wrong, whoever dies and whatever is taken up again, what is read where it
 /// is written arrives as what travels does.
 #[test]
@@ -426,6 +442,7 @@ fn lone_file(seed: u64, bytes: u64, path: impl Fn(&mut RunPlan)) -> (u64, PathSt
         commit_ns: 0,
         rate: 0,
         datagrams: 1000,
+        pairs: false,
         polled: false,
         weather: net::Weather::default(),
         packet_bytes: (1452, 1452),
@@ -598,6 +615,7 @@ fn one_process_plan() -> RunPlan {
         commit_ns: 0,
         rate: 0,
         datagrams: 1000,
+        pairs: false,
         polled: false,
         weather: net::Weather { loss: 300, twice: 20, late: 20, late_ns: 30_000_000, ..net::Weather::default() },
         packet_bytes: (1200, 1452),

@@ -242,6 +242,20 @@ impl Net {
         it.shut[side] || first.is_some_and(|(at, _)| at.0 <= self.clock.now())
     }
 
+    /// Are bytes of the stream there for this side, or its end?
+    pub(crate) fn has_bytes(&self, wire: usize, side: usize) -> bool {
+        let it = &self.wires[wire];
+        let first = it.ways[1 - side].parts.front();
+        let is_over = it.shut[1 - side] && first.is_none();
+        it.reset || it.shut[side] || is_over || first.is_some_and(|(there, ..)| *there <= self.clock.now())
+    }
+
+    /// Has the stream room for bytes of this side, or no way any more?
+    pub(crate) fn has_room(&self, wire: usize, side: usize) -> bool {
+        let it = &self.wires[wire];
+        it.reset || it.shut[0] || it.shut[1] || it.ways[side].queued < self.room
+    }
+
     /// One side shuts both directions: what it sent still arrives, what comes to it does not.
     pub(crate) fn shut(&mut self, wire: usize, side: usize) {
         self.wires[wire].shut[side] = true;

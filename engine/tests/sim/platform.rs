@@ -5,14 +5,18 @@
 //! Invariants: `wait` never sleeps and never advances time (the driver of the run does); an op is completed once, in any order.
 //! Absent on purpose: threads.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use engine::platform::{Arrived, Disk, Done, Harm, Op, PacketIo, Platform, StreamIo};
+use engine::platform::{
+    Arrived, Completion, Disk, Done, Harm, MESSAGE_HEAD_BYTES, Op, PacketIo, PairCounts, PairIo, Platform, Receives,
+    StreamIo, Word,
+};
 use engine::seal::packet::HEAD_BYTES;
 use proto::PIECE_BYTES;
-use sys::mem::{Mem, Pool};
+use sys::mem::{Buf, HEADROOM, Mem, Pool};
 
 use crate::disk::Clock;
 use crate::net::Net;
@@ -62,10 +66,11 @@ struct Pending {
 /// One worker's world.
 #[derive(Debug)]
 pub(crate) struct Sim {
-    world: Shared,
+    pub(crate) world: Shared,
     clock: Clock,
     rng: Rng,
-    pool: Pool,
+    pub(crate) pool: Pool,
+    pub(crate) pairs: Pairs,
     pending: Vec<Pending>,
     /// Bufs at home, for the checker.
     free: Arc<AtomicUsize>,
@@ -76,7 +81,7 @@ impl Sim {
         let clock = lock(&world).clock.clone();
         let free = Arc::new(AtomicUsize::new(bufs));
         let pool = Pool::new(bufs, chunk_bytes).expect("memory");
-        (Sim { world, clock, rng, pool, pending: Vec::new(), free: free.clone() }, free)
+        (Sim { world, clock, rng, pool, pairs: Pairs::default(), pending: Vec::new(), free: free.clone() }, free)
     }
 
     fn try_op(&mut self, index: usize) -> Option<Done> {
@@ -113,7 +118,11 @@ impl Sim {
                 world.net.recv(socket.wire, socket.side, &mut mem.bytes_mut()[*at..*at + *len])?
             }
             Op::Readable { socket } => {
-                if !world.net.is_readable(socket.wire, socket.side) {
+                let is_readable = match self.pairs.is_readable(&world.net, socket) {
+                    Some(of_pair) => of_pair,
+                    None => world.net.is_readable(socket.wire, socket.side),
+                };
+                if !is_readable {
                     return None;
                 }
                 Ok(0)
@@ -228,6 +237,7 @@ impl StreamIo for Sim {
     }
 
     fn cut(&mut self, socket: &SimSocket) {
+        self.pairs.cut(socket);
         let mut world = lock(&self.world);
         world.net.shut(socket.wire, socket.side);
         world.activity += 1;
@@ -280,7 +290,9 @@ impl Platform for Sim {
         world.activity += 1;
         let now = self.clock.now();
         note_op(now, &op);
-        assert!(!(world.polled && matches!(op, Op::Readable { .. })), "a ring in memory has no descriptor to wait for");
+        let is_pair = |socket: &SimSocket| self.pairs.has(socket);
+        let is_ring = matches!(&op, Op::Readable { socket } if world.polled && !is_pair(socket));
+        assert!(!is_ring, "a ring in memory has no descriptor to wait for");
         let special = match &op {
             Op::Read { file, .. } | Op::Write { file, .. } => file.special.load(Ordering::Relaxed),
             _ => false,
@@ -325,5 +337,214 @@ impl Platform for Sim {
             }
             _ => {}
         }
+    }
+}
+
+// Queue pairs: messages over the streams of `net`, cut and reset at any byte, with the queue and the completions of a device.
+
+/// A length, twice: a bit that flips in it is seen.
+const PREFIX: usize = 8;
+const CHUNK_BYTES: u32 = 1 << 20;
+const AT: usize = HEADROOM - MESSAGE_HEAD_BYTES;
+
+/// Bytes, how many of them left, and the buf that they are of.
+type Send = (Vec<u8>, usize, Option<(u64, Buf)>);
+
+#[derive(Debug)]
+struct Pair {
+    wire: usize,
+    side: usize,
+    receives: Receives,
+    /// What of a send is left to leave, and whose buf it is.
+    sends: VecDeque<Send>,
+    /// The message that comes in, its length first.
+    incoming: Vec<u8>,
+    waits: bool,
+    done: VecDeque<Completion>,
+    dead: bool,
+}
+
+/// The pairs of one worker.
+#[derive(Debug, Default)]
+pub(crate) struct Pairs {
+    pairs: Vec<Pair>,
+    queue: VecDeque<Buf>,
+    spare: usize,
+    counts: PairCounts,
+}
+
+impl Pair {
+    fn die(&mut self, why: Option<io::Error>) {
+        if std::mem::replace(&mut self.dead, true) {
+            return;
+        }
+        for (_, _, buf) in self.sends.drain(..) {
+            let sent = |(token, buf)| Completion::Sent { token, buf, result: Err(io::ErrorKind::Interrupted.into()) };
+            self.done.extend(buf.map(sent));
+        }
+        self.done.push_back(Completion::Down(why));
+    }
+
+    /// Bytes that are missing of the prefix, or of the message behind it. Errors: the prefix is none, or no receive holds so much.
+    fn wanted(&self) -> io::Result<usize> {
+        let Some(&[len, check]) = self.incoming.as_chunks::<4>().0.first_chunk::<2>() else {
+            return Ok(PREFIX - self.incoming.len());
+        };
+        let (len, check) = (u32::from_le_bytes(len), u32::from_le_bytes(check));
+        let most = if self.receives == Receives::Words { 8 } else { MESSAGE_HEAD_BYTES + CHUNK_BYTES as usize };
+        if check != !len || len as usize > most {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(PREFIX + len as usize - self.incoming.len())
+    }
+
+    fn step(
+        &mut self,
+        net: &mut Net,
+        queue: &mut VecDeque<Buf>,
+        counts: &mut PairCounts,
+    ) -> Result<(), Option<io::Error>> {
+        while let Some((bytes, moved, _)) = self.sends.front_mut() {
+            let Some(sent) = net.send(self.wire, self.side, &bytes[*moved..]) else { break };
+            *moved += sent.map_err(Some)?;
+            if *moved == bytes.len() {
+                let buf = self.sends.pop_front().and_then(|(_, _, buf)| buf);
+                self.done.extend(buf.map(|(token, buf)| Completion::Sent { token, buf, result: Ok(()) }));
+            }
+        }
+        loop {
+            let is_begun = self.incoming.len() == PREFIX;
+            if is_begun && self.receives == Receives::Frames && queue.is_empty() {
+                counts.not_ready += u64::from(!std::mem::replace(&mut self.waits, true));
+                return Ok(());
+            }
+            self.waits = false;
+            let mut part = vec![0; self.wanted().map_err(Some)?];
+            let Some(came) = net.recv(self.wire, self.side, &mut part) else { return Ok(()) };
+            match came.map_err(Some)? {
+                0 => return Err((!self.incoming.is_empty()).then(|| io::ErrorKind::UnexpectedEof.into())),
+                came => self.incoming.extend_from_slice(&part[..came]),
+            }
+            if self.incoming.len() > PREFIX && self.wanted().map_err(Some)? == 0 {
+                let message = std::mem::take(&mut self.incoming);
+                self.done.push_back(match self.receives {
+                    Receives::Words => Completion::Word(message[PREFIX..].try_into().expect("a word")),
+                    Receives::Frames => {
+                        // Another pair may have taken the receive that was there when this message began.
+                        let Some(mut buf) = queue.pop_front() else {
+                            self.incoming = message;
+                            return Ok(());
+                        };
+                        let bytes = message.len() - PREFIX;
+                        buf.whole_mut()[AT..AT + bytes].copy_from_slice(&message[PREFIX..]);
+                        Completion::Frame { buf, bytes }
+                    }
+                });
+            }
+        }
+    }
+}
+
+impl Pairs {
+    fn at(&self, socket: &SimSocket) -> Option<usize> {
+        self.pairs.iter().position(|it| (it.wire, it.side) == (socket.wire, socket.side))
+    }
+
+    pub(crate) fn has(&self, socket: &SimSocket) -> bool {
+        self.pairs.iter().any(|it| (it.wire, it.side) == (socket.wire, socket.side))
+    }
+
+    /// `None`: it is no pair.
+    pub(crate) fn is_readable(&self, net: &Net, socket: &SimSocket) -> Option<bool> {
+        let pair = &self.pairs[self.at(socket)?];
+        let comes = net.has_bytes(pair.wire, pair.side) && !(pair.waits && self.queue.is_empty());
+        let goes = !pair.sends.is_empty() && net.has_room(pair.wire, pair.side);
+        Some(!pair.done.is_empty() || pair.dead || comes || goes)
+    }
+
+    pub(crate) fn cut(&mut self, socket: &SimSocket) {
+        if let Some(index) = self.at(socket) {
+            self.pairs[index].die(Some(io::ErrorKind::ConnectionAborted.into()));
+        }
+    }
+
+    fn post(&mut self, socket: &SimSocket, message: &[u8], buf: Option<(u64, Buf)>) {
+        let index = self.at(socket).expect("a pair");
+        let pair = &mut self.pairs[index];
+        if pair.dead {
+            let down = pair.done.pop_back();
+            let sent = |(token, buf)| Completion::Sent { token, buf, result: Err(io::ErrorKind::Interrupted.into()) };
+            pair.done.extend(buf.map(sent));
+            pair.done.extend(down);
+            return;
+        }
+        let len = message.len() as u32;
+        let bytes = [&len.to_le_bytes()[..], &(!len).to_le_bytes(), message].concat();
+        pair.sends.push_back((bytes, 0, buf));
+    }
+}
+
+impl PairIo for Sim {
+    type Connection = SimSocket;
+
+    fn pair_up(&mut self, connection: SimSocket, receives: Receives) -> io::Result<SimSocket> {
+        let SimSocket { wire, side } = connection;
+        let (sends, incoming, done) = (VecDeque::new(), Vec::new(), VecDeque::new());
+        self.pairs.pairs.push(Pair { wire, side, receives, sends, incoming, waits: false, done, dead: false });
+        Ok(connection)
+    }
+
+    fn post_send(&mut self, pair: &SimSocket, token: u64, buf: Buf, at: usize, len: usize) {
+        let message = buf.whole()[at..at + len].to_vec();
+        self.pairs.post(pair, &message, Some((token, buf)));
+    }
+
+    fn post_word(&mut self, pair: &SimSocket, word: Word) {
+        self.pairs.post(pair, &word, None);
+    }
+
+    fn add_receive(&mut self, least: usize) -> bool {
+        if self.pairs.spare > 0 {
+            self.pairs.spare -= 1;
+            return true;
+        }
+        let Some(buf) = Some(&mut self.pool).filter(|pool| pool.free() > least).and_then(|pool| pool.take()) else {
+            return false;
+        };
+        self.pairs.queue.push_back(buf);
+        true
+    }
+
+    fn poll_pair(&mut self, pair: &SimSocket) -> Option<Completion> {
+        let index = self.pairs.at(pair).expect("a pair");
+        let Pairs { pairs, queue, counts, .. } = &mut self.pairs;
+        let pair = &mut pairs[index];
+        if pair.done.is_empty() && !pair.dead {
+            let mut world = lock(&self.world);
+            if let Err(why) = pair.step(&mut world.net, queue, counts) {
+                pair.die(why);
+            }
+            world.activity += u64::from(!pair.done.is_empty());
+        }
+        pair.done.pop_front()
+    }
+
+    fn pair_over(&mut self, pair: &SimSocket, receives: usize) {
+        self.pairs.cut(pair);
+        let index = self.pairs.at(pair).expect("a pair");
+        for completion in self.pairs.pairs.swap_remove(index).done {
+            if let Completion::Sent { buf, .. } | Completion::Frame { buf, .. } = completion {
+                self.pool.give(buf);
+            }
+        }
+        self.pairs.spare += receives;
+        if !self.pairs.pairs.iter().any(|it| it.receives == Receives::Frames && !it.dead) {
+            self.pairs.queue.drain(..).for_each(|buf| self.pool.give(buf));
+            self.pairs.spare = 0;
+        }
+    }
+
+    fn pair_counts(&self) -> PairCounts {
+        self.pairs.counts
     }
 }

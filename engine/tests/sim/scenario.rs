@@ -82,6 +82,8 @@ pub(crate) struct RunPlan {
     pub(crate) rate: u64,
     /// So many of the rails carry datagrams, in permille.
     pub(crate) datagrams: u64,
+    /// Rails that carry no datagrams are queue pairs.
+    pub(crate) pairs: bool,
     /// Sockets have no descriptor: nothing says when there is something to receive.
     pub(crate) polled: bool,
     pub(crate) weather: Weather,
@@ -354,6 +356,7 @@ fn run_plan(rng: &mut Rng) -> RunPlan {
         commit_ns: *rng.pick(&[0, 5 * ms, 300 * ms]),
         rate: if rng.permille(50) { 50 << 20 } else { 0 },
         datagrams: *rng.pick(&[0, 0, 500, 1000, 1000]),
+        pairs: false,
         polled: false,
         weather: weather(rng),
         packet_bytes: (*rng.pick(&[1200, 1452]), *rng.pick(&[1452, 8952, 65_000])),

@@ -15,7 +15,7 @@ use engine::tree::Sources;
 use engine::tree::source::LinuxSource;
 use proto::books::{Books, End, Run, STAGES, Stage, limiter};
 use proto::layout::Layout;
-use proto::negotiate::{Choice, Cipher, Offer, Plan};
+use proto::negotiate::{Choice, Cipher, Offer, Plan, RdmaKind};
 use proto::wire::control::{Compare, Direction, Durability};
 
 use crate::client::{Copy, STREAM, session};
@@ -522,6 +522,12 @@ fn network(
 fn transport(facts: &Facts<'_>, outcome: &Outcome) -> String {
     let word = match (facts.direction.is_some(), outcome.streams, outcome.packets.is_some()) {
         (false, ..) => "local",
+        (_, streams, _) if let Some((kind, _)) = outcome.rdma => match (kind, streams) {
+            (RdmaKind::Device, false) => "rdma",
+            (RdmaKind::Device, true) => "rdma+tcp",
+            (RdmaKind::Emulated, false) => "rdma (emulated)",
+            (RdmaKind::Emulated, true) => "rdma (emulated)+tcp",
+        },
         (_, true, true) => "tcp+udp",
         (_, false, true) => "udp",
         _ => "tcp",

@@ -24,7 +24,7 @@ use engine::worker::bound::Bound;
 use proto::error::Refusal;
 use proto::layout::Layout;
 use proto::manifest::Aspects;
-use proto::negotiate::{Choice, Driver, Pace, StorageLook};
+use proto::negotiate::{Choice, Driver, Pace, Plan, RdmaOffer, StorageLook};
 use proto::session::nic_speeds;
 use proto::session::replan::Offers;
 use proto::session::transport::forecast::Storage;
@@ -183,7 +183,13 @@ pub fn requested(copy: &Copy<'_>) -> Requested {
         bufs_bytes: 0,
         look: request.transport == Transport::Auto && request.forecast,
         storage: StorageLook::default(),
-        datagrams: if request.bare || request.transport == Transport::Tcp { 0 } else { request.streams.unwrap_or(1) },
+        datagrams: match request.transport {
+            Transport::Tcp | Transport::Rdma => 0,
+            _ if request.bare => 0,
+            Transport::Udp | Transport::Auto => request.streams.unwrap_or(1),
+        },
+        // Whoever did not name it has it where both ends have a device, and an emulation never.
+        rdma: RdmaOffer { device: false, emulated: request.transport == Transport::Rdma && request.rdma_emulated },
         pace: Pace {
             controller: request.controller,
             policy: request.policy,
@@ -495,7 +501,10 @@ fn wants_stream_ahead(copy: &Copy<'_>, open: &Open) -> bool {
     let request = copy.request;
     // A peer that sends would begin at once over a stream that may not be wanted.
     let is_open = request.transport == Transport::Auto && open.direction == Direction::Push;
-    (open.offer.datagrams == 0 || is_open) && request.paths.is_empty() && !request.dry_run
+    (open.offer.datagrams == 0 || is_open)
+        && open.offer.rdma == RdmaOffer::default()
+        && request.paths.is_empty()
+        && !request.dry_run
 }
 
 /// Greets for a datagram rail over the session's own path while the acceptor thinks. A short path has nothing to gain; of several, each is
@@ -559,6 +568,29 @@ fn begin(
     }
 }
 
+/// Queue pairs were asked for: is there anything here to make them of?
+fn can_have_pairs(copy: &Copy<'_>) -> Result<(), Failure> {
+    if copy.request.transport != Transport::Rdma || copy.request.rdma_emulated {
+        return Ok(());
+    }
+    Err(Exit::Negotiation.fail("use RDMA", "this host has no RDMA device that this program can use".to_owned()).next(
+        "leave --transport out, which takes what there is, or try the rail over TCP with `--rdma-device emulated` here and at the daemon",
+    ))
+}
+
+/// And the plan: has it what was asked for?
+fn has_pairs(copy: &Copy<'_>, link: &mut Link, plan: &Plan) -> Result<(), Failure> {
+    if copy.request.transport != Transport::Rdma || plan.rdma.is_some() {
+        return Ok(());
+    }
+    let cause = "the daemon offers no RDMA of the same kind".to_owned();
+    greeting::say(link, &Frame::Refuse { code: Refusal::Cancelled.code(), detail: cause.clone() });
+    link.close();
+    Err(Exit::Negotiation.fail("use RDMA", cause).next(
+        "leave --transport out, which takes what there is, or start the daemon with `longhaul serve --rdma-device emulated` to try the rail over TCP",
+    ))
+}
+
 fn ask(
     copy: &Copy<'_>,
     to: &Address,
@@ -567,6 +599,7 @@ fn ask(
     mut ahead: Option<&mut Ahead>,
     events: &mut Events<'_>,
 ) -> Result<Session, Failure> {
+    can_have_pairs(copy)?;
     let mut first = None;
     let is_wanted = wants_stream_ahead(copy, &open);
     let mut begin_first = |met: Connected| {
@@ -604,6 +637,7 @@ fn ask(
     first.iter_mut().for_each(|it| it.greet(JobSecret::of(&link, open.job), rail));
     let agreed = greeting::agree(&mut link, &open);
     let mut agreed = agreed.inspect_err(|failure| copy.before.on_no_plan(&link, failure))?;
+    has_pairs(copy, &mut link, &agreed.plan)?;
     if is_one_chunk {
         agreed.choices.push(Choice { what: "workers here", value: "1".to_owned(), reason: ONE_WORKER.to_owned() });
     }

@@ -35,7 +35,7 @@ use std::time::Duration;
 use engine::fault;
 use engine::host::{Team, Workers};
 use engine::job::{
-    Beside, Cmd, Event as WorkerEvent, EventQueue, InPlace, JobNo, JobPart, OFFERS_MAX, Offered, Role, Terms,
+    Beside, Cmd, Event as WorkerEvent, EventQueue, InPlace, JobNo, JobPart, OFFERS_MAX, Offered, RailEnd, Role, Terms,
 };
 use engine::linux::Linux;
 use engine::machine::{Outbox, Record};
@@ -50,7 +50,7 @@ use proto::books::Books;
 use proto::error::Refusal;
 use proto::layout::Layout;
 use proto::manifest::Entry;
-use proto::negotiate::{Pace, Plan};
+use proto::negotiate::{Pace, Plan, RdmaKind};
 use proto::receipt::{Head, Signer};
 use proto::session::blackhole::BlackHole;
 use proto::session::closing::{Closing, HOLD};
@@ -321,6 +321,8 @@ pub struct Outcome {
     pub elapsed: Duration,
     /// Streams carried.
     pub streams: bool,
+    /// Queue pairs carried, or were to; messages of them that found no receive posted at this end.
+    pub rdma: Option<(RdmaKind, u64)>,
     /// What the datagram rails told; `None`: there were none.
     pub packets: Option<PathStats>,
     /// What was expected of the transport, where it was left to us.
@@ -440,6 +442,7 @@ pub fn run_traced(
         driver.show();
     }
     driver.look_at_rails(true);
+    driver.say_not_ready();
     driver.leave(result.is_ok());
     driver.now = read_clock();
     result?;
@@ -457,6 +460,7 @@ pub fn run_traced(
         control_bytes: driver.control_bytes(),
         counted: driver.nics.counted(driver.job.offers.as_ref()),
         streams: driver.is_over_streams(),
+        rdma: driver.pairs_seen(),
         packets: driver.packets(),
         auto: driver.auto.as_ref().and_then(Auto::report),
         receipt,
@@ -554,7 +558,7 @@ impl<'a, 'b> JobDriver<'a, 'b> {
             policer: Policer::new(now),
             no_datagrams: false,
             meters: Vec::new(),
-            streams: rails::Streams::default(),
+            streams: rails::Streams::of(&job.plan),
             storage: Vec::new(),
             out_of_set: None,
             out: Outbox::default(),
@@ -721,8 +725,16 @@ impl<'a, 'b> JobDriver<'a, 'b> {
             if !self.is_open() {
                 continue;
             }
-            if let WorkerEvent::RailDead { rail, .. } = &event {
-                self.carriers.remove(rail);
+            if let WorkerEvent::RailDead { rail, end } = &event {
+                // Also one that the peer saw die, and we cut: those that rest are taken out before.
+                if self.carriers.remove(rail).is_some_and(|it| it.pair.is_some()) {
+                    let why = match end {
+                        RailEnd::Fault(error) => error.to_string(),
+                        RailEnd::Closed => "closed by the peer".to_owned(),
+                        RailEnd::Cut | RailEnd::Breach(_) => "the peer lost it".to_owned(),
+                    };
+                    self.give_up_pairs(*rail, &why);
+                }
                 self.paths.on_rail_gone(self.now, *rail);
             }
             let told = match &mut self.end {

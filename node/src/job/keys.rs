@@ -64,7 +64,13 @@ impl JobSecret {
     /// The first bytes of a rail.
     #[must_use]
     pub fn greeting(&self, rail: u16) -> [u8; 64] {
-        let mut greeting = Greeting { job: self.job, rail, version: proto::VERSION, mac: [0; 32] };
+        self.greeting_of(rail, false)
+    }
+
+    /// The same; `is_pair`: of a queue pair, emulated over the connection.
+    #[must_use]
+    pub fn greeting_of(&self, rail: u16, is_pair: bool) -> [u8; 64] {
+        let mut greeting = Greeting { job: self.job, rail, version: proto::VERSION, is_pair, mac: [0; 32] };
         greeting.mac = self.mac(&greeting);
         greeting.encode()
     }

@@ -5,7 +5,7 @@
 //! Invariants: a fact that cannot be read is left out, never guessed.
 //! Absent on purpose: choosing (proto::negotiate).
 
-use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan, StorageLook, WORKERS_MAX};
+use proto::negotiate::{Cipher, Driver, Interface, Offer, Pace, Plan, RdmaOffer, StorageLook, WORKERS_MAX};
 use proto::send::CHUNKS_IN_FLIGHT_MAX;
 use proto::wire::chunk::CHUNK_BYTES_MIN;
 use proto::wire::control::DigestKind;
@@ -50,6 +50,8 @@ pub struct Requested {
     pub datagrams: u16,
     /// How these are paced (initiator).
     pub pace: Pace,
+    /// Queue pairs wanted (initiator) or taken (acceptor).
+    pub rdma: RdmaOffer,
 }
 
 /// This end's offer.
@@ -98,6 +100,7 @@ pub fn offer(requested: &Requested) -> Offer {
         storage: requested.storage,
         datagrams: requested.datagrams,
         pace: requested.pace,
+        rdma: requested.rdma,
     }
 }
 

@@ -48,6 +48,8 @@ pub enum Carrier {
     Stream,
     /// UDP; and what a train showed of the path to the receiver just before.
     Packets(Sizes, Option<TrainSeen>),
+    /// A queue pair, emulated over this connection.
+    Pair,
     /// Nothing: whoever dials has panicked, and dials no more. Why is the socket's error.
     Gone,
     /// No rail: the control session may go on over it, under this nonce of the acceptor's; there, with what the initiator has shown to have of it.
@@ -59,6 +61,8 @@ pub enum Carrier {
 pub enum Ask {
     /// A rail over TCP.
     Stream(u16),
+    /// A queue pair, emulated over TCP.
+    Pair(u16),
     /// A rail over UDP; one that is there already moves to a new address of this end.
     Packets(u16),
     /// A look at the path for this rail, whose number is then used by `Packets`.
@@ -302,7 +306,7 @@ impl Rails {
             let path = if wanted == Ask::Control { control.replace(control.get() + 1) % paths.len() } else { path };
             let diallers = &paths[path];
             // The diallers live as long as this value.
-            let _ = if matches!(wanted, Ask::Stream(_) | Ask::Control) {
+            let _ = if matches!(wanted, Ask::Stream(_) | Ask::Pair(_) | Ask::Control) {
                 diallers.streams.send(wanted)
             } else {
                 diallers.packets.send(wanted)
@@ -462,6 +466,10 @@ impl Manner {
                 );
                 Some(Arrival { rail: CONTROL, carrier, socket })
             }
+            Ask::Pair(rail) => {
+                let dialled = self.connect(peer).and_then(|stream| self.welcomed_as(stream, secret, (rail, true)));
+                Some(Arrival { rail, carrier: Carrier::Pair, socket: dialled })
+            }
             Ask::Packets(_) | Ask::Look(_) => None,
         }
     }
@@ -500,7 +508,7 @@ impl Manner {
                 let _ = view.send(seen);
                 None
             }
-            Ask::Stream(_) | Ask::Control => None,
+            Ask::Stream(_) | Ask::Pair(_) | Ask::Control => None,
         }
     }
 
@@ -510,6 +518,11 @@ impl Manner {
 
     /// Greets on a connection, and is welcome.
     fn welcomed(self, stream: TcpStream, secret: &JobSecret, rail: u16) -> io::Result<OwnedFd> {
+        self.welcomed_as(stream, secret, (rail, false))
+    }
+
+    /// The same for a stream rail, or for a queue pair.
+    fn welcomed_as(self, stream: TcpStream, secret: &JobSecret, rail: (u16, bool)) -> io::Result<OwnedFd> {
         let mut answer = [0];
         let stream = self.greet(stream, secret, rail, &mut answer)?;
         if answer[0] != WELCOME {
@@ -523,7 +536,7 @@ impl Manner {
     /// A connection on which the control session may go on, and the acceptor's nonce for it.
     fn dial_control(self, peer: Peer, secret: &JobSecret) -> io::Result<([u8; 32], OwnedFd)> {
         let mut nonce = [0; 32];
-        let stream = self.greet(self.connect(peer)?, secret, CONTROL, &mut nonce)?;
+        let stream = self.greet(self.connect(peer)?, secret, (CONTROL, false), &mut nonce)?;
         Ok((nonce, stream.into()))
     }
 
@@ -532,11 +545,17 @@ impl Manner {
     }
 
     /// Greets, and hears the answer.
-    fn greet(self, mut stream: TcpStream, secret: &JobSecret, rail: u16, answer: &mut [u8]) -> io::Result<TcpStream> {
+    fn greet(
+        self,
+        mut stream: TcpStream,
+        secret: &JobSecret,
+        (rail, is_pair): (u16, bool),
+        answer: &mut [u8],
+    ) -> io::Result<TcpStream> {
         let patience = DIAL.min(self.patience * 3);
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
-        stream.write_all(&secret.greeting(rail))?;
+        stream.write_all(&secret.greeting_of(rail, is_pair))?;
         stream.read_exact(answer)?;
         stream.set_read_timeout(None)?;
         stream.set_write_timeout(None)?;

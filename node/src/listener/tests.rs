@@ -96,7 +96,7 @@ impl Drop for Port {
 }
 
 fn greeting(rail: u16) -> Greeting {
-    Greeting { job: [5; 16], rail, version: proto::VERSION, mac: [6; 32] }
+    Greeting { job: [5; 16], rail, version: proto::VERSION, is_pair: false, mac: [6; 32] }
 }
 
 /// Did the other end close? (Reset counts: it may have left bytes unread.)

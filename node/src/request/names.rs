@@ -70,7 +70,7 @@ one_word!(durability: proto::wire::control::Durability {
     Published = "published"
 });
 one_word!(digest: proto::wire::control::DigestKind { Blake3 = "blake3", Crc64 = "crc64" });
-one_word!(transport: proto::wire::request::Transport { Tcp = "tcp", Udp = "udp", Auto = "auto" });
+one_word!(transport: proto::wire::request::Transport { Tcp = "tcp", Udp = "udp", Auto = "auto", Rdma = "rdma" });
 one_word!(policy: proto::rate::Policy { Fixed = "fixed", High = "high", Fair = "fair", Low = "low" });
 one_word!(controller: proto::rate::ControllerKind { Delay = "delay", Bbr = "bbr", Cubic = "cubic", Fixed = "fixed" });
 one_word!(reflink: engine::platform::Clones { Never = "never", WherePossible = "auto", Only = "always" });

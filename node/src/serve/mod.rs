@@ -234,7 +234,8 @@ impl Daemon {
         stream.write_all(&[rails::WELCOME]).ok()?;
         let socket = OwnedFd::from(stream);
         rails::prepare(&socket);
-        let arrival = Arrival { rail: greeting.rail, carrier: Carrier::Stream, socket: Ok(socket) };
+        let carrier = if greeting.is_pair { Carrier::Pair } else { Carrier::Stream };
+        let arrival = Arrival { rail: greeting.rail, carrier, socket: Ok(socket) };
         if job.to.send(arrival).is_ok() {
             job.wake.signal();
         }

@@ -23,7 +23,7 @@ use engine::tree::{look_read, look_write, read_bps, write_bps};
 use engine::worker::bound::Bound;
 use proto::error::{Breach, Refusal};
 use proto::manifest::Aspects;
-use proto::negotiate::{Offer, StorageLook, negotiate};
+use proto::negotiate::{Offer, RdmaOffer, StorageLook, negotiate};
 use proto::session::order::Order;
 use proto::session::replan::Offers;
 use proto::wire::control::{Compare, Direction, Frame, Open, PICK_BYTES_MAX, Place};
@@ -418,6 +418,7 @@ fn requested(daemon: &Daemon, rights: &Rights, way: &Way, look: bool) -> Request
         // The workers' bufs are all jobs': an even part of them is what this one may count on.
         bufs_bytes: daemon.pool_bytes / (daemon.running.load(Ordering::SeqCst) as u64).max(1),
         datagrams: if daemon.takes_datagrams { offer::STREAMS_MAX } else { 0 },
+        rdma: RdmaOffer { device: false, emulated: settings.rdma_emulated },
         ..Requested::default()
     }
 }

@@ -51,6 +51,8 @@ pub struct Settings {
     pub rate_bps: Option<u64>,
     /// Clients may ask for payload in clear.
     pub integrity_only: bool,
+    /// Clients may ask for queue pairs that are emulated over TCP.
+    pub rdma_emulated: bool,
     /// Payload that nothing vouches for may be asked for.
     pub bare: bool,
     /// `None`: the one below `LONGHAUL_HOME`.
@@ -98,6 +100,7 @@ impl Settings {
             workers: None,
             rate_bps: None,
             integrity_only: false,
+            rdma_emulated: false,
             bare: false,
             authorized_keys: None,
             idle_timeout: IDLE_TIMEOUT_DEFAULT,
@@ -128,6 +131,8 @@ impl Settings {
         };
         apply(&mut said, "rate", "now", &mut self.rate_bps, new.rate_bps, |value| rate(*value));
         apply(&mut said, "bare", "for new jobs", &mut self.bare, new.bare, bool::to_string);
+        let rdma = &mut self.rdma_emulated;
+        apply(&mut said, "rdma_device", "for new jobs", rdma, new.rdma_emulated, bool::to_string);
         apply(
             &mut said,
             "integrity_only",

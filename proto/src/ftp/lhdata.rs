@@ -8,9 +8,9 @@
 //! Source: docs/protocol.md section 16.
 //!
 //! ```text
-//! FEAT           LHDATA 13 tcp,udp
-//! client         LHDATA 13 udp,tcp          its transports, the one that it likes best first
-//! server         250 LHDATA 13 5740 udp,tcp the port of rails, and of these the ones that both have
+//! FEAT           LHDATA 14 tcp,udp
+//! client         LHDATA 14 udp,tcp          its transports, the one that it likes best first
+//! server         250 LHDATA 14 5740 udp,tcp the port of rails, and of these the ones that both have
 //! both           'K', key (32), signature (64)   and then frames
 //! ```
 
@@ -127,7 +127,7 @@ impl Spoken {
         Some(Spoken { version: number(version)?, transports: list(transports) })
     }
 
-    /// `LHDATA 13 tcp,udp`.
+    /// `LHDATA 14 tcp,udp`.
     #[must_use]
     pub fn line(&self) -> String {
         format!("{WORD} {} {}", self.version, show(&self.transports))
@@ -145,7 +145,7 @@ impl Agreed {
         (!transports.is_empty()).then_some(Agreed { version, port, transports })
     }
 
-    /// `LHDATA 13 5740 tcp,udp`.
+    /// `LHDATA 14 5740 tcp,udp`.
     #[must_use]
     pub fn text(&self) -> String {
         format!("{WORD} {} {} {}", self.version, self.port, show(&self.transports))
@@ -200,17 +200,17 @@ mod tests {
 
     #[test]
     fn lines_are_read_as_they_were_written_and_unknown_transports_are_passed_over() {
-        let asked = Spoken { version: 13, transports: vec![Transport::Udp, Transport::Tcp] };
-        assert_eq!(asked.line(), "LHDATA 13 udp,tcp");
-        assert_eq!(Spoken::parse(b"13 udp,tcp"), Some(asked));
-        let agreed = Agreed { version: 13, port: 5740, transports: vec![Transport::Tcp] };
+        let asked = Spoken { version: 14, transports: vec![Transport::Udp, Transport::Tcp] };
+        assert_eq!(asked.line(), "LHDATA 14 udp,tcp");
+        assert_eq!(Spoken::parse(b"14 udp,tcp"), Some(asked));
+        let agreed = Agreed { version: 14, port: 5740, transports: vec![Transport::Tcp] };
         assert_eq!(Agreed::parse(agreed.text().as_bytes()), Some(agreed));
         let later = Spoken::parse(b"99 quic,TCP,tcp,rdma").expect("a later version");
         assert_eq!(later.transports, [Transport::Tcp, Transport::Rdma]);
-        for bad in [&b""[..], b"13", b"13  tcp", b"x tcp", b"+1 tcp", b"65536 tcp", b"13 tcp x", b" 13 tcp"] {
+        for bad in [&b""[..], b"14", b"14  tcp", b"x tcp", b"+1 tcp", b"65536 tcp", b"14 tcp x", b" 14 tcp"] {
             assert_eq!(Spoken::parse(bad), None, "{}", bad.escape_ascii());
         }
-        for bad in [&b"LHDATA 13 0 tcp"[..], b"LHDATA 13 70000 tcp", b"LHDATA 13 1 quic", b"LHDATA 13 tcp", b"Yes."] {
+        for bad in [&b"LHDATA 14 0 tcp"[..], b"LHDATA 14 70000 tcp", b"LHDATA 14 1 quic", b"LHDATA 14 tcp", b"Yes."] {
             assert_eq!(Agreed::parse(bad), None, "{}", bad.escape_ascii());
         }
     }

@@ -73,6 +73,8 @@ pub struct Greeting {
     pub rail: u16,
     /// Protocol version.
     pub version: u16,
+    /// What follows are the messages of a queue pair, emulated over this connection.
+    pub is_pair: bool,
     /// See the drawing.
     pub mac: [u8; 32],
 }
@@ -141,6 +143,7 @@ impl Greeting {
         out[4..6].copy_from_slice(&self.version.to_le_bytes());
         out[6..8].copy_from_slice(&self.rail.to_le_bytes());
         out[8..24].copy_from_slice(&self.job);
+        out[24] = u8::from(self.is_pair);
         out[GREETING_PLAIN_BYTES..].copy_from_slice(&self.mac);
         out
     }
@@ -150,14 +153,15 @@ impl Greeting {
     /// # Errors
     /// `RailGreeting` for other bytes, `VersionUnknown` for a version this build does not speak.
     pub fn decode(bytes: &[u8; GREETING_BYTES]) -> Result<Greeting, Breach> {
-        if field::<4>(bytes, 0) != GREETING_MAGIC || field::<8>(bytes, 24) != [0; 8] {
+        if field::<4>(bytes, 0) != GREETING_MAGIC || bytes[24] > 1 || field::<7>(bytes, 25) != [0; 7] {
             return Err(Breach::RailGreeting);
         }
         let version = u16::from_le_bytes(field(bytes, 4));
         if !(crate::VERSION_MIN..=crate::VERSION).contains(&version) {
             return Err(Breach::VersionUnknown);
         }
-        Ok(Greeting { job: field(bytes, 8), rail: u16::from_le_bytes(field(bytes, 6)), version, mac: field(bytes, 32) })
+        let (job, rail, mac) = (field(bytes, 8), u16::from_le_bytes(field(bytes, 6)), field(bytes, 32));
+        Ok(Greeting { job, rail, version, is_pair: bytes[24] == 1, mac })
     }
 }
 

@@ -70,6 +70,8 @@ pub enum Transport {
     Udp = 1,
     /// The sender decides by a probe of the path, and changes its decision while the job runs.
     Auto = 2,
+    /// Queue pairs of RDMA devices; TCP where one dies.
+    Rdma = 3,
 }
 
 /// Which files the sender reads from a private clone.
@@ -292,6 +294,7 @@ impl RelayRequest {
                 0 => Transport::Tcp,
                 1 => Transport::Udp,
                 2 => Transport::Auto,
+                3 => Transport::Rdma,
                 _ => return Err(Breach::FieldOutOfRange),
             },
             pace: Pace::decode(from)?,

@@ -100,6 +100,11 @@ impl Mapping {
         self.bytes
     }
 
+    /// Bytes of a buf behind its headroom.
+    pub(crate) fn payload_bytes(&self) -> usize {
+        self.payload_bytes
+    }
+
     /// Bytes from one slot to the next.
     pub(crate) fn stride(&self) -> usize {
         self.stride

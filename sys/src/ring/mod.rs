@@ -18,6 +18,7 @@ mod uring; // its engine on io_uring
 use std::io;
 use std::time::Duration;
 
+pub(crate) use self::op::check_range;
 pub use self::op::{Done, Op};
 use self::plain::Plain;
 use self::uring::Uring;

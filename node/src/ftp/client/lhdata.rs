@@ -32,7 +32,8 @@ pub fn is_wanted(request: &JobRequest) -> bool {
 #[must_use]
 pub fn asked(request: &JobRequest) -> Spoken {
     let transports = match request.transport {
-        Transport::Tcp => vec![Word::Tcp],
+        // Queue pairs are agreed on in the session itself; what they are beside is TCP.
+        Transport::Tcp | Transport::Rdma => vec![Word::Tcp],
         // It is what carries where datagrams do not get through.
         Transport::Udp => vec![Word::Udp, Word::Tcp],
         Transport::Auto => vec![Word::Tcp, Word::Udp],

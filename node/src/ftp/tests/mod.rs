@@ -821,7 +821,7 @@ fn two_longhauls_that_meet_over_ftp_move_a_tree_both_ways_within_what_the_login_
 fn lent(rig: &Rig, version: &'static rustls::SupportedProtocolVersion) -> Result<Lent, String> {
     let mut client = secure_client(rig, &client_config(version));
     client.log_in(&rig.password);
-    let reply = client.ask("LHDATA 13 tcp");
+    let reply = client.ask("LHDATA 14 tcp");
     if !reply.starts_with("250 ") {
         return Err(reply);
     }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use engine::job::Cmd;
 use engine::meter::Meter;
+use proto::negotiate::RdmaKind;
 use proto::session::paths::timeouts::Stream;
 use proto::session::paths::track::Seen;
 use proto::session::paths::{Cut, Kind, Link, Look, Paths, Sample, Why};
@@ -62,6 +63,13 @@ impl JobDriver<'_, '_> {
     /// Is the job, or a part of it, one over streams? A peer that dials may have connected some ahead of its choice, and then have chosen UDP.
     pub(super) fn is_over_streams(&self) -> bool {
         self.streams.up && (self.job.rails.dials() || self.meters.is_empty() || self.streams.carried)
+    }
+
+    /// The kind of queue pairs that came up, if any did, and how many messages found no receive posted at this end.
+    pub(super) fn pairs_seen(&self) -> Option<(RdmaKind, u64)> {
+        // What a worker counted, each of its pairs tells.
+        let not_ready = self.streams.pairs.iter().map(|meter| meter.read().not_ready).max()?;
+        self.job.plan.rdma.map(|kind| (kind, not_ready))
     }
 
     /// The path that a rail goes over: as it was asked for, or as its addresses say.

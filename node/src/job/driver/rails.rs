@@ -11,15 +11,16 @@ use std::time::Duration;
 
 use engine::fault::rate_if_asked;
 use engine::job::{Cmd, Path, RailPace};
-use engine::meter::{Meter, PathStats};
+use engine::meter::{Meter, PairMeter, PathStats};
 use proto::error::Breach;
 use proto::flow::FlowConfig;
-use proto::negotiate::Plan;
+use proto::negotiate::{Plan, RdmaKind};
 use proto::rate::{ControllerKind, Policy, RateConfig};
 use proto::session::migration::Migration;
 use proto::session::paths::{Dial, Kind, Next, Wanted};
 use proto::session::settings::least_cap;
 use proto::wire::control::Frame;
+use sys::rdma::Connection;
 
 use super::transport::Auto;
 use super::{End, JobDriver, NO_RAIL};
@@ -42,6 +43,8 @@ const HEADERS: u32 = 28;
 pub(super) struct Carries {
     /// Of a datagram rail.
     pub(super) meter: Option<Arc<Meter>>,
+    /// Of a queue pair.
+    pub(super) pair: Option<Arc<PairMeter>>,
     /// Is it heard? Of a datagram rail.
     pub(super) migration: Migration,
     /// The worker's; gone when it has let go of it.
@@ -53,12 +56,23 @@ pub(super) struct Carries {
 }
 
 /// What was seen of TCP rails.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Streams {
     /// One came up.
     pub(super) up: bool,
     /// One carried more than its greeting.
     pub(super) carried: bool,
+    /// New ones are queue pairs of this kind instead.
+    pub(super) rdma: Option<RdmaKind>,
+    /// What each queue pair so far tells of itself.
+    pub(super) pairs: Vec<Arc<PairMeter>>,
+}
+
+impl Streams {
+    /// Before the first rail.
+    pub(super) fn of(plan: &Plan) -> Streams {
+        Streams { rdma: plan.rdma, ..Streams::default() }
+    }
 }
 
 /// Did the network refuse it, or swallow it? A peer that is there and has too much to do closes a connection instead.
@@ -119,7 +133,12 @@ impl JobDriver<'_, '_> {
         let rail = greeted.unwrap_or(self.next_rail);
         self.next_rail += u16::from(greeted.is_none());
         self.asked.insert(rail, path);
-        self.job.rails.ask(path, if dial.kind == Kind::Stream { Ask::Stream(rail) } else { Ask::Packets(rail) });
+        let ask = match dial.kind {
+            Kind::Stream if self.streams.rdma.is_some() => Ask::Pair(rail),
+            Kind::Stream => Ask::Stream(rail),
+            Kind::Datagram => Ask::Packets(rail),
+        };
+        self.job.rails.ask(path, ask);
         self.paths.on_dialled(self.now, dial);
         true
     }
@@ -141,6 +160,8 @@ impl JobDriver<'_, '_> {
         };
         let is_empty = |rail: u16| end.is_none_or(|end| end.outstanding_on(rail) == 0);
         for rail in self.paths.next_closes(now, &is_empty) {
+            // A queue pair that ends so has not died.
+            self.carriers.get_mut(&rail).into_iter().for_each(|it| it.pair = None);
             let worker = usize::from(rail) % self.job.workers.count();
             self.job.workers.send(worker, Cmd::RailDown { job: self.job.no, rail });
         }
@@ -186,6 +207,10 @@ impl JobDriver<'_, '_> {
                 Err(error) if self.auto.as_ref().is_some_and(|auto| !auto.is_chosen()) => {
                     self.out.notes.push(format!("rail {rail} could not be connected: {error}"));
                     self.wanted = Wanted::default();
+                    continue;
+                }
+                Err(error) if carrier == Carrier::Pair => {
+                    self.give_up_pairs(rail, &error.to_string());
                     continue;
                 }
                 Err(error) => {
@@ -241,8 +266,28 @@ impl JobDriver<'_, '_> {
         )
     }
 
+    /// A queue pair died, or could not be had: the rails that are missing are TCP.
+    pub(super) fn give_up_pairs(&mut self, rail: u16, why: &str) {
+        if let Some(kind) = self.streams.rdma.take()
+            && self.job.rails.dials()
+        {
+            self.said.push(format!("{} of rail {rail} is gone ({why}): TCP is used", kind.name()));
+        }
+    }
+
+    /// Credits are there so that no message waits for a receive: one that did is worth a word.
+    pub(super) fn say_not_ready(&mut self) {
+        if let Some((kind, count @ 1..)) = self.pairs_seen() {
+            self.out.notes.push(format!("{}: {count} messages found no receive posted at this end", kind.name()));
+        }
+    }
+
     /// A rail is there: to the machine, and to its worker.
     fn rail_up(&mut self, rail: u16, carrier: Carrier, socket: OwnedFd) {
+        // Nobody agreed on it.
+        if carrier == Carrier::Pair && self.job.plan.rdma.is_none() {
+            return;
+        }
         let up = match &mut self.end {
             End::Send(end) => end.rail_up(rail),
             End::Recv(end) => end.rail_up(rail),
@@ -260,16 +305,31 @@ impl JobDriver<'_, '_> {
         }
         let worker = usize::from(rail) % self.job.workers.count();
         self.rails_seen = self.rails_seen.max(usize::from(rail) + 1);
-        let (job, key, socket) = (self.job.no, self.secret.rail(rail), Arc::new(socket));
+        let (job, key) = (self.job.no, self.secret.rail(rail));
         let mut carries = Carries {
             meter: None,
+            pair: None,
             migration: Migration::new(self.now),
-            socket: Arc::downgrade(&socket),
+            socket: Weak::new(),
             path,
             unsent_bounded: false,
         };
+        if carrier == Carrier::Pair {
+            let meter: Arc<PairMeter> = Arc::default();
+            carries.pair = Some(Arc::clone(&meter));
+            self.streams.pairs.push(Arc::clone(&meter));
+            self.carriers.insert(rail, carries);
+            let connection = Connection::Emulated(socket);
+            self.job.workers.send(worker, Cmd::PairUp { job, rail, connection, key, meter });
+            self.rails_most = self.rails_most.max(self.end.rails_up());
+            return;
+        }
+        let socket = Arc::new(socket);
+        carries.socket = Arc::downgrade(&socket);
         let cmd = match carrier {
-            Carrier::Control(..) | Carrier::Gone => unreachable!("no rail"),
+            Carrier::Control(..) | Carrier::Gone | Carrier::Pair => {
+                unreachable!("no rail, or one that is up since above")
+            }
             Carrier::Stream => {
                 self.streams.up = true;
                 Cmd::RailUp { job, rail, socket, key }

@@ -6,6 +6,7 @@
 //! Absent on purpose: who may ask (job::registry), the settings (proto::session::settings), how a rate is held (engine::worker::bound).
 
 use proto::error::Refusal;
+use proto::negotiate::RdmaKind;
 use proto::session::settings::{self, Facts, InForce, PeerChange};
 use proto::wire::control::Frame;
 
@@ -133,7 +134,9 @@ impl JobDriver<'_, '_> {
         let moved = if matches!(self.end, End::Send(_)) { self.peer.0 } else { tally.moved };
         let rate_bps = self.shown_rate.on_bytes(self.now, moved);
         let packets = self.carriers.values().filter(|it| it.meter.is_some()).count();
+        let pairs = self.carriers.values().filter(|it| it.pair.is_some()).count();
         let transport = match (packets, self.carriers.len() - packets) {
+            _ if pairs > 0 => self.job.plan.rdma.map_or("rdma", RdmaKind::name),
             (0, _) => "tcp",
             (_, 0) => "udp",
             _ => "tcp and udp",

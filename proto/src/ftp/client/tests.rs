@@ -54,7 +54,7 @@ fn mutated(from: &[u8], random: &mut Random) -> Vec<u8> {
 }
 
 /// What a Longhaul says to one that asks for LHDATA.
-const LONGHAUL: &[u8] = b"220 Longhaul FTP: here\r\n234 go\r\n331 and?\r\n230 in\r\n200 ok\r\n200 ok\r\n211-Features:\r\n UTF8\r\n LHDATA 13 tcp,udp\r\n211 End\r\n250 LHDATA 13 5740 tcp\r\nK";
+const LONGHAUL: &[u8] = b"220 Longhaul FTP: here\r\n234 go\r\n331 and?\r\n230 in\r\n200 ok\r\n200 ok\r\n211-Features:\r\n UTF8\r\n LHDATA 14 tcp,udp\r\n211 End\r\n250 LHDATA 14 5740 tcp\r\nK";
 
 fn asked() -> Spoken {
     Spoken { version: crate::VERSION, transports: [Transport::Tcp].into() }
@@ -127,7 +127,7 @@ fn a_good_session_logs_in_and_says_no_name_before_tls() {
 #[test]
 fn lhdata_is_asked_for_in_one_flight_of_a_longhaul_after_feat_of_others_and_never_in_clear() {
     let words = |said: &[u8], how| -> Vec<Vec<u8>> { play(said, how, 1000).into_iter().map(|it| it.1).collect() };
-    let flight = b"USER ada\r\nPASS secret\r\nPBSZ 0\r\nPROT P\r\nFEAT\r\nLHDATA 13 tcp";
+    let flight = b"USER ada\r\nPASS secret\r\nPBSZ 0\r\nPROT P\r\nFEAT\r\nLHDATA 14 tcp";
     let said = words(LONGHAUL, (Cover::Explicit, true));
     let said: Vec<&[u8]> = said.iter().map(|it| &it[..]).filter(|it| !it.is_empty()).collect();
     assert_eq!(said, [&b"AUTH TLS"[..], flight, b"(upgraded)"]);
@@ -135,19 +135,19 @@ fn lhdata_is_asked_for_in_one_flight_of_a_longhaul_after_feat_of_others_and_neve
     let other = LONGHAUL.strip_prefix(b"220 Longhaul").expect("it begins so");
     let other = [b"220 Otherhaul", other].concat();
     let said = words(&other, (Cover::Explicit, true));
-    assert_eq!(said[5..], [&b"FEAT"[..], b"LHDATA 13 tcp", b"(upgraded)"]);
+    assert_eq!(said[5..], [&b"FEAT"[..], b"LHDATA 14 tcp", b"(upgraded)"]);
     assert!(!words(SAID, (Cover::Explicit, true)).iter().any(|it| it.starts_with(b"LHDATA")), "it does not have it");
     let clear = words(&LONGHAUL.replace_once(b"234 go\r\n", b""), (Cover::Clear, true));
     assert!(clear.len() > 3 && !clear.iter().any(|it| it.windows(6).any(|six| six == b"LHDATA")));
     // A refusal is the beginning of files.
     for refused in [&b"502 no"[..], b"504 LHDATA 14 tcp", b"530 no"] {
         let said =
-            LONGHAUL.replace_once(b"250 LHDATA 13 5740 tcp\r\nK", &[refused, b"\r\n200 utf8\r\n200 type\r\n"].concat());
+            LONGHAUL.replace_once(b"250 LHDATA 14 5740 tcp\r\nK", &[refused, b"\r\n200 utf8\r\n200 type\r\n"].concat());
         let said = words(&said, (Cover::Explicit, true));
         assert_eq!(said[said.len() - 2..], [&b"OPTS UTF8 ON"[..], b"TYPE I"], "{}", refused.escape_ascii());
     }
-    for rubbish in [&b"250 yes"[..], b"250 LHDATA 14 5740 tcp", b"250 LHDATA 13 0 tcp", b"211 LHDATA 13 5740 tcp"] {
-        let said = LONGHAUL.replace_once(b"250 LHDATA 13 5740 tcp", rubbish);
+    for rubbish in [&b"250 yes"[..], b"250 LHDATA 13 5740 tcp", b"250 LHDATA 14 0 tcp", b"211 LHDATA 14 5740 tcp"] {
+        let said = LONGHAUL.replace_once(b"250 LHDATA 14 5740 tcp", rubbish);
         let said = words(&said, (Cover::Explicit, true));
         assert!(said.last().is_none_or(Vec::is_empty), "the session ends: {}", rubbish.escape_ascii());
     }

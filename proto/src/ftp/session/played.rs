@@ -449,7 +449,7 @@ mod tests {
         "USER ada\r\n",
         "PASS x\r\n",
         "AUTH TLS\r\n",
-        "LHDATA 13 udp,tcp\r\n",
+        "LHDATA 14 udp,tcp\r\n",
         "LHDATA 12 quic\r\n",
         "AUTH SSL\r\n",
         "PBSZ 0\r\nPROT P\r\n",

@@ -108,11 +108,11 @@ fn lhdata_is_refused_in_every_state_but_one() {
     let offered = crate::ftp::lhdata::Offered { port: 5740, transports: vec![Transport::Tcp, Transport::Udp] };
     let secured = |terms: Terms, secured| {
         let mut rig = Rig::new(terms);
-        assert_eq!(rig.say("LHDATA 13 tcp\r\nAUTH TLS\r\n"), [220, 534, 234], "in clear");
+        assert_eq!(rig.say("LHDATA 14 tcp\r\nAUTH TLS\r\n"), [220, 534, 234], "in clear");
         rig.session.on_secured(0, secured);
         rig.actions();
         assert_eq!(
-            rig.say("LHDATA 13 tcp\r\nUSER ada\r\nLHDATA 13 tcp\r\nPASS x\r\n").last(),
+            rig.say("LHDATA 14 tcp\r\nUSER ada\r\nLHDATA 14 tcp\r\nPASS x\r\n").last(),
             Some(&530),
             "before login"
         );
@@ -123,25 +123,25 @@ fn lhdata_is_refused_in_every_state_but_one() {
     };
     let terms = || Terms { lhdata: Some(offered.clone()), ..terms() };
     let mut rig = secured(terms(), Secured::Yes);
-    assert_eq!(rig.say("LHDATA 13 tcp\r\n"), [534], "TLS 1.2 does not name its handshake");
+    assert_eq!(rig.say("LHDATA 14 tcp\r\n"), [534], "TLS 1.2 does not name its handshake");
     let mut none = Rig::logged_in(BOTH);
-    assert_eq!(none.say("LHDATA 13 tcp\r\n"), [502], "not here");
+    assert_eq!(none.say("LHDATA 14 tcp\r\n"), [502], "not here");
     let mut rig = secured(terms(), Secured::Bound);
     assert_eq!(rig.say("FEAT\r\n"), [211]);
-    assert!(rig.text.contains("\r\n LHDATA 13 tcp,udp\r\n"));
-    assert_eq!(rig.say("LHDATA\r\nLHDATA x y\r\nLHDATA 13 rdma\r\n"), [501, 501, 504]);
+    assert!(rig.text.contains("\r\n LHDATA 14 tcp,udp\r\n"));
+    assert_eq!(rig.say("LHDATA\r\nLHDATA x y\r\nLHDATA 14 rdma\r\n"), [501, 501, 504]);
     assert_eq!(rig.say("LHDATA 12 tcp\r\n"), [504]);
-    assert!(rig.text.contains("LHDATA 13 tcp,udp"), "with what is spoken");
+    assert!(rig.text.contains("LHDATA 14 tcp,udp"), "with what is spoken");
     // What was said behind it is no part of a session that has not begun: both are lines.
-    assert_eq!(rig.say("LHDATA 13 tcp\r\nNOOP\r\n"), [503, 200]);
-    assert_eq!(rig.say("LHDATA 13 tcp\r\nNO"), [503]);
+    assert_eq!(rig.say("LHDATA 14 tcp\r\nNOOP\r\n"), [503, 200]);
+    assert_eq!(rig.say("LHDATA 14 tcp\r\nNO"), [503]);
     assert_eq!(rig.say("OP\r\n"), [200]);
     rig.say("EPSV\r\n");
     rig.session.on_listening(0, Ok(50_000));
     rig.actions();
     rig.codes();
-    assert_eq!(rig.say("LHDATA 13 udp,quic,tcp\r\n"), [250]);
-    assert!(rig.text.starts_with("250 LHDATA 13 5740 udp,tcp\r\n"));
+    assert_eq!(rig.say("LHDATA 14 udp,quic,tcp\r\n"), [250]);
+    assert!(rig.text.starts_with("250 LHDATA 14 5740 udp,tcp\r\n"));
     assert_eq!(
         rig.actions(),
         [Action::Unlisten, Action::Upgrade],
@@ -151,7 +151,7 @@ fn lhdata_is_refused_in_every_state_but_one() {
     assert_eq!(rig.say("NOOP\r\n"), [], "bytes are not FTP's");
     rig.session.on_returned(SECOND, true);
     assert_eq!(rig.say("NOOP\r\nPWD\r\n"), [200, 257], "and are again");
-    assert_eq!(rig.say("LHDATA 13 tcp\r\n"), [250], "as often as the client likes");
+    assert_eq!(rig.say("LHDATA 14 tcp\r\n"), [250], "as often as the client likes");
     rig.actions();
     rig.session.on_returned(2 * SECOND, false);
     assert_eq!(rig.actions(), [Action::Close]);

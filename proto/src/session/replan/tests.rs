@@ -40,6 +40,7 @@ pub(in crate::session) fn offer(cores: u16) -> Offer {
         storage: StorageLook::default(),
         datagrams: 0,
         pace: Pace::default(),
+        rdma: crate::negotiate::RdmaOffer::default(),
     }
 }
 

@@ -136,6 +136,7 @@ fn end(look_bps: u64, file_ns: u32, raced_bps: u64) -> Offer {
         storage: StorageLook { bps: look_bps, file_ns },
         datagrams: 1,
         pace: Pace::default(),
+        rdma: crate::negotiate::RdmaOffer::default(),
     }
 }
 

@@ -69,6 +69,7 @@ impl<'a> RailLooks<'a> {
             let Some(sample) = sample(it, at_ns, controller.is_some()) else { continue };
             let (transport, controller) =
                 if it.meter.is_some() { ("udp", controller.unwrap_or_default()) } else { ("tcp", "") };
+            let transport = if it.pair.is_some() { "rdma" } else { transport };
             let facts = RailFacts { transport, controller, path: path(it.path) };
             self.last.push(RailLook { id: RailId { session: self.session, rail }, facts, sample });
         }
