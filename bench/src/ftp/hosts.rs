@@ -40,10 +40,14 @@ impl Hosts {
             Hosts::Wire(Pair::make()?)
         } else {
             let mut settings = LinkSettings { mtu, ..LinkSettings::default() };
-            settings.wires.iter_mut().for_each(|wire| wire.delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX));
+            settings
+                .wires
+                .iter_mut()
+                .for_each(|wire| wire.delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX));
             let making = |tcp| Making { seed: 1, memory_bytes: None, granule_ns: GRANULE_NS, tcp };
             // As on the wire; a kernel that does not let hosts have it keeps its own.
-            let lab = Lab::make(&[settings], making(Some("cubic"))).or_else(|_| Lab::make(&[settings], making(None)))?;
+            let lab =
+                Lab::make(&[settings], making(Some("cubic"))).or_else(|_| Lab::make(&[settings], making(None)))?;
             let guard = Guard::start(&lab, &[])?;
             Hosts::Link(lab, guard)
         };
@@ -187,7 +191,9 @@ impl Server {
         let began = Instant::now();
         // The bench's listener takes one client at a time, and counts each that comes.
         let dial = || TcpStream::connect_timeout(&SocketAddr::from((address, port)), Duration::from_secs(1)).map(drop);
-        while kind == Kind::Memory && !server.running.said().contains("listen") && began.elapsed() < Duration::from_secs(1)
+        while kind == Kind::Memory
+            && !server.running.said().contains("listen")
+            && began.elapsed() < Duration::from_secs(1)
             || kind != Kind::Memory && hosts.inside(Side::B, dial).is_err()
         {
             anyhow::ensure!(began.elapsed() < START, "{} does not answer: {}", words[0], server.running.last_words());
@@ -234,7 +240,8 @@ impl Server {
     /// Processor time of it and its children so far, seconds.
     pub fn cpu_s(&self) -> f64 {
         let usage = self.group.as_ref().and_then(|group| fs::read_to_string(group.join("cpu.stat")).ok());
-        let usage = usage.as_deref().and_then(|text| text.strip_prefix("usage_usec ")?.lines().next()?.parse::<f64>().ok());
+        let usage =
+            usage.as_deref().and_then(|text| text.strip_prefix("usage_usec ")?.lines().next()?.parse::<f64>().ok());
         usage.map_or_else(|| ticks_s(self.running.id()), |us| us / 1e6)
     }
 }
@@ -257,7 +264,10 @@ impl Drop for Server {
 /// A control group of its own (cgroup v2), where one can be made and counts: ticks of 10 ms are coarse.
 fn group(port: u16) -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/mounts").ok()?;
-    let place = mounts.lines().filter(|line| line.split(' ').nth(2) == Some("cgroup2")).find_map(|line| line.split(' ').nth(1))?;
+    let place = mounts
+        .lines()
+        .filter(|line| line.split(' ').nth(2) == Some("cgroup2"))
+        .find_map(|line| line.split(' ').nth(1))?;
     let group = Path::new(place).join(format!("longhaul-bench-{}-{port}", std::process::id()));
     fs::create_dir(&group).ok()?;
     let counts = fs::read_to_string(group.join("cpu.stat")).is_ok_and(|text| text.starts_with("usage_usec"));
@@ -328,9 +338,9 @@ fn words(kind: Kind, address: Ipv4Addr, folders: &Folders) -> anyhow::Result<Vec
         Kind::Gridftp => format!(
             "globus-gridftp-server -control-interface {address} -data-interface {address} -aa -anonymous-user nobody -p {port} -no-detach"
         ),
-        Kind::Ours => format!(
-            "{exe} ftp serve --root {root} --user bench --listen {address}:{port} --clear {address}/24"
-        ),
+        Kind::Ours => {
+            format!("{exe} ftp serve --root {root} --user bench --listen {address}:{port} --clear {address}/24")
+        }
         Kind::Daemon => format!("{exe} serve --ticket --root {root} --listen {address}:{port}"),
         Kind::Memory => format!("{exe} bench net --listen {address}:{port}"),
     };
@@ -341,7 +351,8 @@ fn words(kind: Kind, address: Ipv4Addr, folders: &Folders) -> anyhow::Result<Vec
 fn certificate(folders: &Folders) -> anyhow::Result<()> {
     let (key, cert) = (folders.at("key.pem"), folders.at("cert.pem"));
     let words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=bench";
-    let output = Command::new("openssl").args(words.split(' ')).arg("-keyout").arg(&key).arg("-out").arg(&cert).output()?;
+    let output =
+        Command::new("openssl").args(words.split(' ')).arg("-keyout").arg(&key).arg("-out").arg(&cert).output()?;
     anyhow::ensure!(output.status.success(), "openssl makes no certificate");
     let both = fs::read_to_string(&cert)? + &fs::read_to_string(&key)?;
     Ok(folders.write("cert.pem", &both)?)

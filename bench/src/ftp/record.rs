@@ -44,7 +44,11 @@ impl Parts {
         for &(at, now) in seen {
             let span = at - from;
             if now.saturating_sub(bytes) >= DATA_BYTES {
-                if parts.data == 0.0 { parts.connection += open } else { parts.waiting += open }
+                if parts.data == 0.0 {
+                    parts.connection += open
+                } else {
+                    parts.waiting += open
+                }
                 parts.data += span;
                 open = 0.0;
             } else {
@@ -148,7 +152,12 @@ impl Report {
                     format!("{:+.0} % ({}: {ours} beside {other})", gain * 100.0, cell.what)
                 };
                 if let (Some(worst), Some(best)) = (gains.first(), gains.last()) {
-                    out.push(format!("{figure}, {}: time saved by ours at best {}, at worst {}", cover.word(), words(best), words(worst)));
+                    out.push(format!(
+                        "{figure}, {}: time saved by ours at best {}, at worst {}",
+                        cover.word(),
+                        words(best),
+                        words(worst)
+                    ));
                 }
             }
         }
@@ -177,7 +186,7 @@ pub fn sizes(words: &str) -> Result<Vec<u64>, String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     #[test]
@@ -201,17 +210,38 @@ mod tests {
     #[test]
     fn parts_sum_up_to_the_time_and_know_data_from_words() {
         let big = DATA_BYTES;
-        let seen = [(0.1, 0), (0.2, 100), (0.3, big + 100), (0.4, 2 * big + 100), (0.5, 2 * big + 200), (0.6, 3 * big + 200), (0.7, 3 * big + 200)];
+        let seen = [
+            (0.1, 0),
+            (0.2, 100),
+            (0.3, big + 100),
+            (0.4, 2 * big + 100),
+            (0.5, 2 * big + 200),
+            (0.6, 3 * big + 200),
+            (0.7, 3 * big + 200),
+        ];
         let parts = Parts::of(&seen, 0.75);
         let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
-        assert!(near(parts.connection, 0.2) && near(parts.data, 0.3) && near(parts.waiting, 0.1) && near(parts.end, 0.15), "{parts:?}");
+        assert!(
+            near(parts.connection, 0.2) && near(parts.data, 0.3) && near(parts.waiting, 0.1) && near(parts.end, 0.15),
+            "{parts:?}"
+        );
         assert!(near(parts.sum(), 0.75));
         assert!(near(Parts::of(&[], 0.5).end, 0.5));
     }
 
     fn lane(name: &str, ours: bool, cover: Cover, seconds: &[f64]) -> Lane {
-        let turns: Vec<Turn> = seconds.iter().map(|&seconds| Turn { seconds, client_s: 0.1, server_s: 0.2, parts: None }).collect();
-        let mut lane = Lane { name: name.to_owned(), ours, cover: Some(cover), lacks: "", command: "c <x>".to_owned(), turns, failed: Vec::new(), seconds: None };
+        let turns: Vec<Turn> =
+            seconds.iter().map(|&seconds| Turn { seconds, client_s: 0.1, server_s: 0.2, parts: None }).collect();
+        let mut lane = Lane {
+            name: name.to_owned(),
+            ours,
+            cover: Some(cover),
+            lacks: "",
+            command: "c <x>".to_owned(),
+            turns,
+            failed: Vec::new(),
+            seconds: None,
+        };
         lane.seconds = lane.of(|turn| turn.seconds);
         lane
     }
@@ -227,7 +257,10 @@ mod tests {
                 lane("<b> fails", true, Cover::Tls, &[]),
             ];
             lanes[4].failed.push("exit 1: <no>".to_owned());
-            lanes.iter_mut().flat_map(|lane| &mut lane.turns).for_each(|turn| turn.parts = parts.filter(|_| figure == "breakdown"));
+            lanes
+                .iter_mut()
+                .flat_map(|lane| &mut lane.turns)
+                .for_each(|turn| turn.parts = parts.filter(|_| figure == "breakdown"));
             Cell { figure, what: what.to_owned(), delay_us, bytes, files: 10, lanes }
         };
         let mut cells = Vec::new();

@@ -156,6 +156,22 @@ pub const ROWS: &[Row] = &[
     lhdata("rdma (emulated)", "rdma"),
 ];
 
+/// Steps of tuning GridFTP; the first with small packets, all with large ones.
+pub const TUNING: &[&Row] = &[
+    &Row {
+        get: "globus-url-copy ftp://{h}:2811{root}/data/{dir}/{file} file://{dst}/{file}",
+        ..row("GridFTP as it is", Kind::Gridftp, "globus-url-copy", Cover::Clear, NOTHING)
+    },
+    &Row {
+        get: "globus-url-copy -p 4 ftp://{h}:2811{root}/data/{dir}/{file} file://{dst}/{file}",
+        ..row("GridFTP + 4 streams", Kind::Gridftp, "globus-url-copy", Cover::Clear, NOTHING)
+    },
+    &Row {
+        get: "globus-url-copy -p 4 -tcp-bs 8388608 -bs 4194304 ftp://{h}:2811{root}/data/{dir}/{file} file://{dst}/{file}",
+        ..row("GridFTP + TCP buffer and block", Kind::Gridftp, "globus-url-copy", Cover::Clear, NOTHING)
+    },
+];
+
 const fn own(name: &'static str, transport: &'static str) -> Row {
     Row {
         get: "{exe} cp --json --transport={transport} longhaul://{ticket}@{h}:5740/data/{dir}/{file} {dst}/{file}",
@@ -204,10 +220,21 @@ impl Row {
     /// Its command as the record has it.
     pub fn shown(&self, way: Way) -> String {
         let names = [
-            ("exe", "longhaul"), ("dst", "DST"), ("src", "SRC"), ("h", "B"), ("root", "/ROOT"), ("pw", "FILE"), ("password", "PASSWORD"),
-            ("ticket", "TICKET"), ("fp", "FINGERPRINT"), ("vfp", "FINGERPRINT"), ("dir", "FOLDER"), ("last", "LAST"),
+            ("exe", "longhaul"),
+            ("dst", "DST"),
+            ("src", "SRC"),
+            ("h", "B"),
+            ("root", "/ROOT"),
+            ("pw", "FILE"),
+            ("password", "PASSWORD"),
+            ("ticket", "TICKET"),
+            ("fp", "FINGERPRINT"),
+            ("vfp", "FINGERPRINT"),
+            ("dir", "FOLDER"),
+            ("last", "LAST"),
         ];
-        let names: Vec<_> = if way == Way::PerFile { names.to_vec() } else { [&names[..], &[("file", "NAME")]].concat() };
+        let names: Vec<_> =
+            if way == Way::PerFile { names.to_vec() } else { [&names[..], &[("file", "NAME")]].concat() };
         let words = self.command(way, &names).unwrap_or_default();
         match &words[..] {
             [shell, option, line] if shell == "sh" && option == "-c" => line.clone(),
@@ -245,7 +272,11 @@ mod tests {
 
     #[test]
     fn a_session_for_each_file_is_the_same_command_in_a_loop() {
-        let words = ROWS[0].command(Way::PerFile, &[("h", "10.0.0.2"), ("dst", "/d"), ("dir", "s"), ("last", "9")]).unwrap();
-        assert_eq!(words[2], "i=0; while [ $i -le 9 ]; do curl -sS -o /d/f$i ftp://10.0.0.2:2201/data/s/f$i || exit 1; i=$((i+1)); done");
+        let words =
+            ROWS[0].command(Way::PerFile, &[("h", "10.0.0.2"), ("dst", "/d"), ("dir", "s"), ("last", "9")]).unwrap();
+        assert_eq!(
+            words[2],
+            "i=0; while [ $i -le 9 ]; do curl -sS -o /d/f$i ftp://10.0.0.2:2201/data/s/f$i || exit 1; i=$((i+1)); done"
+        );
     }
 }

@@ -14,7 +14,7 @@ use node::report::json::Event;
 use sys::signals::SignalFd;
 
 use crate::ftp::hosts::{Folders, Hosts, Kind, Server, ticks_s};
-use crate::ftp::record::{Parts, Turn};
+use crate::ftp::record::{Lane, Parts, Turn};
 use crate::ftp::rows::{Cover, Row, Way};
 use crate::race::content::differ;
 use crate::race::{Running, Waited};
@@ -82,7 +82,10 @@ impl Ground<'_> {
         let (arrives, source) = (self.empty(what.way)?, self.folders.at("root/data").join(what.dir));
         let server = self.servers.iter().find(|server| server.kind == row.kind);
         let mut command = self.hosts.command(Side::A, &words[0])?;
-        command.args(&words[1..]).env("LONGHAUL_HOME", self.folders.at("client")).env("HOME", self.folders.at("client"));
+        command
+            .args(&words[1..])
+            .env("LONGHAUL_HOME", self.folders.at("client"))
+            .env("HOME", self.folders.at("client"));
         let mut wire = if what.parts { Some(Wire::open(self.hosts)?) } else { None };
         let before_s = server.map_or(0.0, Server::cpu_s);
         let began = Instant::now();
@@ -186,11 +189,32 @@ impl Wire {
 }
 
 /// One rail from memory to memory by `bench net`, by message size: rates of its lines, Gbit/s.
-pub fn memory(ground: &Ground<'_>, rail: &str, block: u64, seconds: f64) -> anyhow::Result<Result<Vec<(String, f64)>, String>> {
+pub fn memory(
+    ground: &Ground<'_>,
+    rail: &str,
+    block: u64,
+    seconds: f64,
+) -> anyhow::Result<Result<Vec<(String, f64)>, String>> {
     let at = format!("{}:{}", ground.hosts.address(), Kind::Memory.of().1);
     let mut command = ground.hosts.command(Side::A, &ground.folders.exe.display().to_string())?;
-    command.args(["bench", "net", "--json", "--rounds", "1", "--seconds", &format!("{}ms", (seconds * 1e3) as u64), "--server", &at]);
-    command.args([format!("--{rail}"), "--block".to_owned(), block.to_string(), "--only".to_owned(), "rail".to_owned()]);
+    command.args([
+        "bench",
+        "net",
+        "--json",
+        "--rounds",
+        "1",
+        "--seconds",
+        &format!("{}ms", (seconds * 1e3) as u64),
+        "--server",
+        &at,
+    ]);
+    command.args([
+        format!("--{rail}"),
+        "--block".to_owned(),
+        block.to_string(),
+        "--only".to_owned(),
+        "rail".to_owned(),
+    ]);
     let mut client = Running::start(&mut command, &ground.folders.at("client-said"))?;
     let waited = client.wait_every(SELDOM, ground.signals, MOST, || ())?;
     let value: serde_json::Value = serde_json::from_str(client.said().trim()).unwrap_or_default();
@@ -198,4 +222,13 @@ pub fn memory(ground: &Ground<'_>, rail: &str, block: u64, seconds: f64) -> anyh
     let found: Vec<(String, f64)> =
         lines.filter_map(|line| Some((line["name"].as_str()?.to_owned(), line["gbps"].as_f64()?))).collect();
     if found.is_empty() { Ok(Err(format!("{waited:?}: {}", client.last_words()))) } else { Ok(Ok(found)) }
+}
+
+/// Such a rate as a lane: the time for one message.
+pub fn memory_lane(name: &str, block: u64, gbps: f64) -> Lane {
+    let seconds = block as f64 * 8.0 / 1e9 / gbps;
+    let turns = if gbps > 0.0 { vec![Turn { seconds, client_s: 0.0, server_s: 0.0, parts: None }] } else { Vec::new() };
+    let command = "longhaul bench net --server B:7440 --block SIZE --only rail".to_owned();
+    let lacks = "from memory to memory: no file";
+    Lane { name: name.to_owned(), ours: true, cover: None, lacks, command, turns, failed: Vec::new(), seconds: None }
 }

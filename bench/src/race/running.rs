@@ -115,7 +115,13 @@ impl Running {
     ///
     /// # Errors
     /// Those of waiting itself.
-    pub fn wait_every(&mut self, every: Duration, signals: &SignalFd, most: Duration, mut look: impl FnMut()) -> io::Result<Waited> {
+    pub fn wait_every(
+        &mut self,
+        every: Duration,
+        signals: &SignalFd,
+        most: Duration,
+        mut look: impl FnMut(),
+    ) -> io::Result<Waited> {
         let began = Instant::now();
         let ended = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())?;
         loop {
