@@ -179,6 +179,7 @@ impl Server {
         let (address, port) = (hosts.address(), kind.of().1);
         let words = words(kind, address, folders)?;
         let group = group(port);
+        let words = if kind == Kind::Gridftp { among_names(words, folders)? } else { words };
         // The shell's own number goes into the group, and the program then has it.
         let mut command = hosts.command(Side::B, "sh")?;
         let line = if group.is_some() { "echo $$ >\"$0\"; exec \"$@\"" } else { "exec \"$@\"" };
@@ -201,6 +202,19 @@ impl Server {
         }
         server.listen(folders)?;
         Ok(server)
+    }
+
+    /// A client's command on host a: GridFTP's sees names of the hosts, as its server does.
+    pub fn client(&self, hosts: &Hosts, program: &str) -> anyhow::Result<Command> {
+        let mut command = hosts.command(Side::A, program)?;
+        if self.kind == Kind::Gridftp {
+            let net = match hosts {
+                Hosts::Wire(pair) => sys::netns::net_of(pair.holder(Side::A))?,
+                Hosts::Link(lab, _) => lab.hosts[Side::A.index()].try_clone()?,
+            };
+            sys::netns::join(&mut command, net, Some(sys::netns::mounts_of(self.running.id())?));
+        }
+        Ok(command)
     }
 
     /// What ours prints when it is ready.
@@ -286,6 +300,18 @@ fn ticks(stat: &str) -> u64 {
     rest.split_whitespace().skip(11).take(4).filter_map(|word| word.parse::<u64>().ok()).sum()
 }
 
+/// The command where /etc/hosts has the hosts' names: Globus asks for the name of each address and gives up where no server of names answers.
+fn among_names(words: Vec<String>, folders: &Folders) -> anyhow::Result<Vec<String>> {
+    let mut text = "127.0.0.1 localhost\n".to_owned();
+    for side in Side::BOTH {
+        text += &format!("{0} {2}\n{1} {2}\n", pair::address(side), address4(0, side), side.word());
+    }
+    fs::write(folders.at("names"), text)?;
+    let line = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
+    let before = ["unshare", "-m", "sh", "-c", line, &folders.at("names").display().to_string()].map(str::to_owned);
+    Ok(before.into_iter().chain(words).collect())
+}
+
 /// Does our server of FTP, in its features, name LHDATA with this transport?
 pub fn has_lhdata(hosts: &Hosts, transport: &str) -> bool {
     let at = SocketAddr::from((hosts.address(), Kind::Ours.of().1));
@@ -329,7 +355,7 @@ fn words(kind: Kind, address: Ipv4Addr, folders: &Folders) -> anyhow::Result<Vec
             let text = format!(
                 "ServerType standalone\nPort {port}\nDefaultAddress {address}\nUser nobody\nGroup nogroup\nScoreboardFile {top}/scoreboard\n\
                  PidFile {top}/proftpd.pid\nUseReverseDNS off\nUseSendfile on\nWtmpLog off\nTransferLog none\nSystemLog none\nAuthOrder mod_auth_unix.c\n\
-                 RequireValidShell off\nMaxInstances none\n<IfModule mod_delay.c>\nDelayEngine off\n</IfModule>\n<Anonymous {root}>\nUser nobody\n\
+                 RequireValidShell off\nUseFtpUsers off\nMaxInstances none\n<IfModule mod_delay.c>\nDelayEngine off\n</IfModule>\n<Anonymous {root}>\nUser nobody\n\
                  Group nogroup\nUserAlias anonymous nobody\nRequireValidShell off\nAllowOverwrite on\nAllowRetrieveRestart on\n</Anonymous>\n"
             );
             folders.write(&format!("{port}.conf"), &text)?;

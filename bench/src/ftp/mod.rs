@@ -341,7 +341,9 @@ impl Bench<'_> {
 
     fn at_delay(&mut self, delay: Duration, plans: &[Plan]) -> anyhow::Result<bool> {
         let hosts = Hosts::make(delay, 1500)?;
-        eprintln!("{delay:?} one way, TCP {}", hosts.congestion());
+        let by = format!("TCP's congestion controller at {delay:?} one way: {}", hosts.congestion());
+        eprintln!("{by}");
+        self.report.notes.push(by);
         let done = self.between(&hosts, delay, plans);
         hosts.end();
         done

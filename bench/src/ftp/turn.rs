@@ -9,6 +9,7 @@ use std::io::{Read, Seek};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use lab::hosts::Side;
 use node::report::json::Event;
 use sys::signals::SignalFd;
@@ -80,14 +81,14 @@ impl Ground<'_> {
     pub fn turn(&self, row: &Row, what: What<'_>) -> anyhow::Result<Ended> {
         let Some(words) = self.command(row, what) else { return Ok(Ended::Failed("it has no such way".to_owned())) };
         let (arrives, source) = (self.empty(what.way)?, self.folders.at("root/data").join(what.dir));
-        let server = self.servers.iter().find(|server| server.kind == row.kind);
+        let server = self.servers.iter().find(|server| server.kind == row.kind).context("a row without its server")?;
         let mut command = self.hosts.command(Side::A, &words[0])?;
         command
             .args(&words[1..])
             .env("LONGHAUL_HOME", self.folders.at("client"))
             .env("HOME", self.folders.at("client"));
         let mut wire = if what.parts { Some(Wire::open(self.hosts)?) } else { None };
-        let before_s = server.map_or(0.0, Server::cpu_s);
+        let before_s = server.cpu_s();
         let began = Instant::now();
         let mut client = Running::start(&mut command, &self.folders.at("client-said"))?;
         let (id, mut cpu_s) = (client.id(), 0.0);
@@ -100,7 +101,7 @@ impl Ground<'_> {
         })?;
         let seconds = began.elapsed().as_secs_f64();
         std::thread::sleep(SETTLE);
-        let server_s = server.map_or(0.0, Server::cpu_s) - before_s;
+        let server_s = server.cpu_s() - before_s;
         match waited {
             Waited::Stopped => return Ok(Ended::Stopped),
             Waited::Late => return Ok(Ended::Failed(format!("not ready after {MOST:?}"))),
