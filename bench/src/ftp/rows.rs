@@ -80,11 +80,11 @@ pub const ROWS: &[Row] = &[
     Row {
         get: "lftp -c 'set cmd:fail-exit yes; set ftp:ssl-allow no; open ftp://{h}:2201; get data/{dir}/{file} -o {dst}/{file}'",
         put: "lftp -c 'set cmd:fail-exit yes; set ftp:ssl-allow no; open ftp://{h}:2201; put {src} -o in/{file}'",
-        tree: "lftp -c 'set cmd:fail-exit yes; set ftp:ssl-allow no; open ftp://{h}:2201; mirror data/{dir} {dst}/'",
+        tree: "lftp -c 'set cmd:fail-exit yes; set ftp:ssl-allow no; open ftp://{h}:2201; mirror data/{dir}/ {dst}'",
         ..row("vsftpd, lftp", Kind::Vsftpd, "lftp", Cover::Clear, NOTHING)
     },
     Row {
-        tree: "lftp -c 'set cmd:fail-exit yes; set ftp:ssl-allow no; open ftp://{h}:2201; mirror -P4 data/{dir} {dst}/'",
+        tree: "lftp -c 'set cmd:fail-exit yes; set ftp:ssl-allow no; open ftp://{h}:2201; mirror -P4 data/{dir}/ {dst}'",
         ..row("vsftpd, lftp -P4", Kind::Vsftpd, "lftp", Cover::Clear, NOTHING)
     },
     Row {
@@ -208,8 +208,7 @@ impl Row {
             _ if line.is_empty() => None,
             Way::PerFile => {
                 // The quotes of a word stay: it is a shell that reads them.
-                let line = crate::race::contestant::fill(&line.replace('\'', "\""), &values);
-                let line = line.replace("{file}", "f$i");
+                let line = line.replace('\'', "\"").replace("{file}", "f$i");
                 let all = format!("i=0; while [ $i -le {{last}} ]; do {line} || exit 1; i=$((i+1)); done");
                 Some(Words::shell(&all).fill(&values))
             }

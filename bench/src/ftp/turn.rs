@@ -21,7 +21,9 @@ use crate::race::content::differ;
 use crate::race::{Running, Waited};
 
 /// A client that takes longer hangs.
-const MOST: Duration = Duration::from_secs(180);
+const MOST: Duration = Duration::from_secs(60);
+/// The beginning of why such a one has no figure; it is not tried again.
+pub const GIVEN_UP: &str = "given up";
 /// Between two looks at the wire's counters.
 const LOOK: Duration = Duration::from_millis(1);
 const SELDOM: Duration = Duration::from_millis(50);
@@ -104,7 +106,7 @@ impl Ground<'_> {
         let server_s = server.cpu_s() - before_s;
         match waited {
             Waited::Stopped => return Ok(Ended::Stopped),
-            Waited::Late => return Ok(Ended::Failed(format!("not ready after {MOST:?}"))),
+            Waited::Late => return Ok(Ended::Failed(format!("{GIVEN_UP} after {MOST:?}"))),
             Waited::Ended(status) if status.success() => {}
             Waited::Ended(status) => return Ok(Ended::Failed(format!("{status}: {}", client.last_words()))),
         }
