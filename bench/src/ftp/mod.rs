@@ -291,6 +291,7 @@ impl Bench<'_> {
         }
         if self.wants(Figure::Breakdown) && (is_first || delay >= FAR) {
             for (files, bytes) in BROKEN_DOWN {
+                let bytes = bytes.min(self.space / files as u64);
                 let ways: &[Way] = if files == 1 { &[Way::Get] } else { &[Way::Persistent, Way::PerFile] };
                 for &way in ways {
                     if files == 1 {
