@@ -414,7 +414,8 @@ impl Bench<'_> {
         let rows: Vec<&Row> = rows.iter().copied().filter(can).collect();
         let mut lanes: Vec<Lane> = rows.iter().map(|row| new_lane(row, row.shown(plan.way))).collect();
         eprintln!("{}: {}", plan.figure, plan.what);
-        for round in 0..self.arguments.rounds {
+        let mut whole = true;
+        'rounds: for round in 0..self.arguments.rounds {
             for turn in 0..rows.len() {
                 // The next round begins with another one.
                 let at = (turn + round) % rows.len();
@@ -439,12 +440,15 @@ impl Bench<'_> {
                         eprintln!("  {}/{} {:<24} failed: {why}", round + 1, self.arguments.rounds, lanes[at].name);
                         lanes[at].failed.push(why);
                     }
-                    Ended::Stopped => return Ok(false),
+                    Ended::Stopped => {
+                        whole = false;
+                        break 'rounds;
+                    }
                 }
             }
         }
         self.keep(plan.figure, plan.what.clone(), delay, (plan.bytes, plan.files), lanes)?;
-        Ok(true)
+        Ok(whole)
     }
 
     fn keep(
