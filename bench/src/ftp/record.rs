@@ -123,7 +123,7 @@ pub struct Absent {
     pub why: String,
 }
 
-/// All of it.
+/// All that was measured, where, by which programs, and what could not run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub bench: &'static str,
