@@ -13,6 +13,7 @@ use anyhow::Context;
 use lab::hosts::Side;
 use node::report::json::Event;
 use sys::signals::SignalFd;
+use text::units;
 
 use crate::ftp::hosts::{Folders, Hosts, Kind, Server, ticks_s};
 use crate::ftp::record::{Lane, Parts, Turn};
@@ -214,7 +215,7 @@ pub fn memory(
     command.args([
         format!("--{rail}"),
         "--block".to_owned(),
-        block.to_string(),
+        units::exact_size(block),
         "--only".to_owned(),
         "rail".to_owned(),
     ]);
