@@ -186,7 +186,7 @@ fn ftp_sets_rows_side_by_side_says_what_cannot_run_and_its_parts_sum_up() {
     }
     let folder = Folder::new("ftp");
     let out = folder.0.join("ftp");
-    let words = "ftp --figure lan,zipf,breakdown --sizes 64KiB --delays 0,1ms --session persistent --rounds 1 --space 2MiB --json";
+    let words = "ftp --figure lan,breakdown --sizes 64KiB --delays 0,1ms --rounds 1 --space 2MiB --json";
     let words: Vec<&str> =
         words.split(' ').chain(["--peers", "ours (,longhaul://,LHDATA", "--out", out.to_str().unwrap()]).collect();
     let value = json(&words);
