@@ -117,6 +117,10 @@ bench-disk: build race ## I/O modes per file system (root disk, loop devices, tm
 bench-volumes: build race ## 16 loop volumes as one, by file and by chunk, beside fio, and one throttled in mid-run: target/bench/volumes.json (root, fio; ten minutes)
 	$(RACE) volumes
 
+.PHONY: bench-ftp
+bench-ftp: build ## servers and clients of FTP, and transports of ours, side by side in seven figures: target/bench/ftp.json and .html (root; runs what is installed of vsftpd, ProFTPD, GridFTP, curl, lftp; an hour or two; FIGURE=lan,cpu; ROUNDS=n; Ctrl-C keeps what was measured)
+	target/longhaul bench ftp $(if $(FIGURE),--figure $(FIGURE)) $(if $(ROUNDS),--rounds $(ROUNDS)) --out target/bench/ftp
+
 .PHONY: bench-ftp-beside
 bench-ftp-beside: build ## our FTP server beside vsftpd: one file each way, in clear and by TLS, in turn: target/bench/ftp-beside.json (root, vsftpd, curl; five minutes; VETH=1: between two namespaces, ROUNDS=n)
 	LONGHAUL=$(CURDIR)/target/longhaul bench/ftp-beside.py $(if $(VETH),--veth) $(if $(ROUNDS),--rounds $(ROUNDS))

@@ -37,6 +37,7 @@ fn pages() -> Pages {
         named("bench-disk-beside", crate::disk::page::tests::sample_beside()),
         named("bench-volumes", crate::path::page::tests::sample(16)),
         named("bench-wan", crate::wan::page::tests::sample()),
+        named("bench-ftp", crate::ftp::page::tests::sample()),
         named("bench-placement", crate::placement::page::tests::sample()),
         named("trace-packets", trace::packets(10)),
         named("trace-hours", trace::packets(60_000)),

@@ -202,6 +202,134 @@ fn page_of_distance(name: &str, small: &Value) -> String {
     )
 }
 
+/// `longhaul bench ftp`: rows with their commands once, and of each cell the medians in that order, with the spread in percent of them.
+fn ftp(full: &Value) -> Value {
+    let mut out = keep(full, &["bench", "version", "date", "host", "versions", "notes", "absent"]);
+    let (mut names, mut rows): (Vec<String>, Vec<Map<String, Value>>) = (Vec::new(), Vec::new());
+    for lane in items(full, "ftp").flat_map(|cell| items(cell, "lanes")) {
+        let name = word(lane, "name").to_owned();
+        let at = names.iter().position(|it| *it == name).unwrap_or_else(|| {
+            names.push(name);
+            rows.push(keep(lane, &["name", "lacks"]));
+            rows.len() - 1
+        });
+        let commands = rows[at].entry("commands").or_insert(json!([]));
+        if let Value::Array(all) = commands
+            && !all.contains(&lane["command"])
+        {
+            all.push(lane["command"].clone());
+        }
+    }
+    let cells = items(full, "ftp").map(|cell| {
+        let mut kept = keep(cell, &["figure", "what", "bytes", "files"]);
+        let figures = |of: &dyn Fn(&Value) -> Value| {
+            let lane = |name: &String| items(cell, "lanes").find(|lane| lane["name"] == **name);
+            names.iter().map(|name| lane(name).map_or(Value::Null, of)).collect::<Vec<Value>>()
+        };
+        kept.insert("rounds".to_owned(), json!(items(cell, "lanes").map(|lane| items(lane, "turns").count()).max()));
+        kept.insert(
+            "ms".to_owned(),
+            json!(figures(&|lane| json!(lane["seconds"]["median"].as_f64().map(|it| it * 1e3)))),
+        );
+        let spread = |lane: &Value| {
+            let [median, min, max] = ["median", "min", "max"].map(|key| lane["seconds"][key].as_f64());
+            json!(median.zip(min.zip(max)).map(|(median, (min, max))| ((max - min) / median * 100.0).round() as u64))
+        };
+        if kept["rounds"].as_u64() > Some(1) {
+            kept.insert("spread_percent".to_owned(), json!(figures(&spread)));
+        }
+        let middle = |lane: &Value, of: &dyn Fn(&Value) -> Option<f64>| {
+            let all: Vec<f64> = items(lane, "turns").filter_map(of).collect();
+            if all.is_empty() { Value::Null } else { json!(bench::table::median(&all)) }
+        };
+        let bytes = cell["bytes"].as_f64().unwrap_or(1.0) / 1e9;
+        if cell["figure"] == "cpu" {
+            for key in ["client_s", "server_s"] {
+                let per_gb = figures(&|lane| middle(lane, &|turn| Some(turn[key].as_f64()? / bytes)));
+                kept.insert(format!("{key}_per_gb"), json!(per_gb));
+            }
+        }
+        if cell["figure"] == "breakdown" {
+            for key in ["connection", "data", "waiting", "end"] {
+                let ms = figures(&|lane| middle(lane, &|turn| Some(turn["parts"][key].as_f64()? * 1e3)));
+                kept.insert(format!("{key}_ms"), json!(ms));
+            }
+        }
+        let failed =
+            items(cell, "lanes").filter_map(|lane| Some(json!([lane["name"], short(lane["failed"][0].as_str()?)])));
+        kept.insert("failed".to_owned(), json!(failed.collect::<Vec<_>>()));
+        kept
+    });
+    let cells: Vec<_> = cells.collect();
+    out.extend([("rows".to_owned(), json!(rows)), ("ftp".to_owned(), json!(cells))]);
+    json!(out)
+}
+
+fn page_of_ftp(name: &str, small: &Value) -> String {
+    let host = &small["host"];
+    let lines = |key: &str, of: &dyn Fn(&Value) -> String| {
+        items(small, key).map(|it| format!("* {}\n", of(it))).collect::<String>()
+    };
+    let plain = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+    let mut text = format!(
+        "# Benchmark `{name}`\n\nMeasured {} on {}, {} cores, Linux {}, load {} at the start; rows in turn; ms from the client's start to its end, \
+         medians; in brackets what lies between the least and the most, in % of the median. A row is *server, client*; compare *clear* with *clear* and \
+         *TLS* with *TLS*; *sealed* is encrypted and checked end to end. Commands: [{name}.json]({name}.json). Run it: `make bench-ftp`, which also \
+         makes the page with plots.\n\n{}\n{}\nNot run:\n\n{}\nWhat rows do less:\n\n{}",
+        word(small, "date"),
+        word(host, "cpu"),
+        host["cores"],
+        word(host, "kernel"),
+        host["load"],
+        lines("versions", &plain),
+        lines("notes", &plain),
+        lines("absent", &|it| format!("{}: {}", word(it, "name"), word(it, "why"))),
+        lines("rows", &|it| format!("{}: {}", word(it, "name"), it["lacks"].as_str().unwrap_or("nothing"))),
+    );
+    let mut figures: Vec<&str> = items(small, "ftp").map(|cell| word(cell, "figure")).collect();
+    figures.dedup();
+    for figure in figures {
+        let cells: Vec<&Value> = items(small, "ftp").filter(|cell| word(cell, "figure") == figure).collect();
+        let keys: &[&str] = match figure {
+            "cpu" => &["ms", "client_s_per_gb", "server_s_per_gb"],
+            "breakdown" => &["ms", "connection_ms", "data_ms", "waiting_ms", "end_ms"],
+            _ => &["ms"],
+        };
+        // Transports alone are rates.
+        let heads = cells.iter().flat_map(|cell| {
+            keys.iter().map(move |key| match (figure, *key) {
+                ("depth", _) => format!("{}, Gbit/s", word(cell, "what")),
+                (_, "ms") => word(cell, "what").to_owned(),
+                (_, key) => key.replace('_', " "),
+            })
+        });
+        let heads: Vec<String> = std::iter::once("row".to_owned()).chain(heads).collect();
+        let rows = items(small, "rows").enumerate().filter_map(|(at, row)| {
+            let figures = cells.iter().flat_map(|cell| {
+                keys.iter().map(move |key| {
+                    let value = cell[*key][at].as_f64()?;
+                    let value = if figure == "depth" { cell["bytes"].as_f64()? * 8.0 / 1e6 / value } else { value };
+                    let spread = cell["spread_percent"][at].as_u64().filter(|_| *key == "ms");
+                    Some(spread.map_or(digits(value), |it| format!("{} ({it})", digits(value))))
+                })
+            });
+            let figures: Vec<Option<String>> = figures.collect();
+            figures.iter().any(Option::is_some).then(|| {
+                let figures = figures.into_iter().map(|it| it.unwrap_or_else(|| "–".to_owned()));
+                std::iter::once(word(row, "name").to_owned()).chain(figures).collect()
+            })
+        });
+        let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+        let rounds = cells.iter().filter_map(|cell| cell["rounds"].as_u64()).max().unwrap_or(0);
+        text += &format!("\n## {figure}\n\n{rounds} round(s).\n\n{}", table(&heads, rows));
+        for (cell, failed) in cells.iter().flat_map(|cell| items(cell, "failed").map(move |it| (cell, it))) {
+            let [name, why] = [0, 1].map(|at| failed[at].as_str().unwrap_or_default());
+            text += &format!("\nFailed: {}: {name}: {why}\n", word(cell, "what"));
+        }
+    }
+    text
+}
+
 pub(crate) fn run(arguments: &SummaryArguments) -> anyhow::Result<()> {
     let stem = arguments.full.file_stem().and_then(|stem| stem.to_str()).context("a file with a name")?;
     let name = arguments.name.as_deref().unwrap_or(stem);
@@ -212,6 +340,9 @@ pub(crate) fn run(arguments: &SummaryArguments) -> anyhow::Result<()> {
     } else if full.get("parts").is_some() {
         let small = rounded(race(&full));
         (small.clone(), Some(page_of_race(name, &small)))
+    } else if full.get("ftp").is_some() {
+        let small = rounded(ftp(&full));
+        (small.clone(), Some(page_of_ftp(name, &small)))
     } else if full.get("axes").is_some() {
         let small = rounded(full);
         (small.clone(), Some(super::grid::summary(name, &small)))

@@ -15,6 +15,7 @@ pub mod placement; // which cores, memory and streams, by search
 pub mod path; // N disks to one receiver, one sender to N disks, as whole jobs
 pub mod ceilings; // what bounds rates of disks, and what a figure above it is
 pub mod wan; // distance, loss and rate on links of our own making
+pub mod ftp; // servers and clients of FTP, and transports of ours
 pub mod race; // contestants in turn
 pub use text::plot; // lines over numbers
 pub mod table; // columns, medians, JSON
@@ -38,6 +39,8 @@ pub enum BenchCommand {
     Path(path::PathArguments),
     /// A grid of distance, loss and rate on links of this machine's own making: ours, TCP and other programs side by side
     Wan(Box<wan::WanArguments>),
+    /// Servers and clients of FTP side by side: time over size and delay, traces of many files, processor time, where the time goes
+    Ftp(Box<ftp::FtpArguments>),
     /// Ciphers, digests and memory on one core, and what sealing and opening cost together
     Crypto(crypto::CryptoArguments),
 }
@@ -53,6 +56,7 @@ pub fn run(cmd: BenchCommand) -> anyhow::Result<()> {
         BenchCommand::Placement(arguments) => placement::run(&arguments),
         BenchCommand::Path(arguments) => path::run(&arguments),
         BenchCommand::Wan(arguments) => wan::run(&arguments),
+        BenchCommand::Ftp(arguments) => ftp::run(&arguments),
         BenchCommand::Crypto(arguments) => crypto::run(&arguments),
     }
 }

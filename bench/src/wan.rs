@@ -369,7 +369,7 @@ fn link(out: &Path, path: &Path) -> String {
 }
 
 /// A folder of our own, in memory where that can be had.
-fn make_folder(wanted: Option<&Path>) -> anyhow::Result<PathBuf> {
+pub(crate) fn make_folder(wanted: Option<&Path>) -> anyhow::Result<PathBuf> {
     let memory = Path::new("/dev/shm");
     let parent = match wanted {
         Some(folder) => folder.to_owned(),

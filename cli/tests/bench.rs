@@ -176,3 +176,49 @@ fn disk_refuses_what_has_no_room_and_writes_nothing() {
     assert!(said.contains("too little"), "{said}");
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
 }
+
+#[test]
+fn ftp_sets_rows_side_by_side_says_what_cannot_run_and_its_parts_sum_up() {
+    let lab = Command::new(env!("CARGO_BIN_EXE_longhaul")).args(["lab", "run", "-q", "--", "true"]).output().unwrap();
+    if !lab.status.success() {
+        // Hosts of one's own need namespaces, which not every machine allows.
+        return;
+    }
+    let folder = Folder::new("ftp");
+    let out = folder.0.join("ftp");
+    let words = "ftp --figure lan,breakdown --sizes 64KiB --delays 0,1ms --rounds 1 --space 2MiB --json";
+    let words: Vec<&str> =
+        words.split(' ').chain(["--peers", "ours (,longhaul://,LHDATA", "--out", out.to_str().unwrap()]).collect();
+    let value = json(&words);
+    let cells = value["ftp"].as_array().unwrap();
+    let lanes: Vec<_> = cells.iter().flat_map(|cell| cell["lanes"].as_array().unwrap()).collect();
+    let [lan, broken] = ["lan", "breakdown"].map(|name| cells.iter().filter(|cell| cell["figure"] == name).count());
+    assert!(lan == 1 && broken >= 4, "{value}");
+    for lane in &lanes {
+        assert!(lane["seconds"]["median"].as_f64().is_some_and(|it| it > 0.0), "{lane}");
+        assert!(lane["command"].as_str().is_some_and(|it| !it.contains("/dev/shm")), "no path of this machine: {lane}");
+    }
+    let of_parts =
+        lanes.iter().flat_map(|lane| lane["turns"].as_array().unwrap()).filter(|turn| !turn["parts"].is_null());
+    for turn in of_parts {
+        let sum: f64 =
+            ["connection", "data", "waiting", "end"].iter().map(|key| turn["parts"][key].as_f64().unwrap()).sum();
+        assert!((sum / turn["seconds"].as_f64().unwrap() - 1.0).abs() < 0.02, "parts sum up to the time: {turn}");
+    }
+    // What this build has not is named; what it has runs.
+    let named = |name: &str| {
+        let said = |list: &serde_json::Value| {
+            list.as_array().unwrap().iter().any(|it| it["name"].as_str().unwrap().starts_with(name))
+        };
+        said(&value["absent"]) || said(&cells[0]["lanes"])
+    };
+    assert!(["LHDATA tcp", "LHDATA udp", "ours, ours", "longhaul:// tcp"].iter().all(|name| named(name)), "{value}");
+    let page = std::fs::read_to_string(out.with_extension("html")).unwrap();
+    assert!(page.contains("Where the time goes") && !page.contains("<script"), "{page}");
+    let left = std::fs::read_dir("/dev/shm")
+        .unwrap()
+        .flatten()
+        .filter(|it| it.file_name().to_string_lossy().starts_with("longhaul-bench-"));
+    // Another run of the bench may be here beside this one, as another process.
+    assert!(left.count() <= 1, "nothing is left behind");
+}

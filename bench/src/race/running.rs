@@ -55,6 +55,12 @@ impl Running {
         Ok(Running { child, out, errors })
     }
 
+    /// Its process's number.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// On its standard output, so far.
     #[must_use]
     pub fn said(&self) -> String {
@@ -101,18 +107,33 @@ impl Running {
     ///
     /// # Errors
     /// Those of waiting itself.
-    pub fn wait(&mut self, signals: &SignalFd, most: Duration, mut look: impl FnMut()) -> io::Result<Waited> {
+    pub fn wait(&mut self, signals: &SignalFd, most: Duration, look: impl FnMut()) -> io::Result<Waited> {
+        self.wait_every(LOOK, signals, most, look)
+    }
+
+    /// The same with a look every so often, and a last one after its end, before its number is free for another.
+    ///
+    /// # Errors
+    /// Those of waiting itself.
+    pub fn wait_every(
+        &mut self,
+        every: Duration,
+        signals: &SignalFd,
+        most: Duration,
+        mut look: impl FnMut(),
+    ) -> io::Result<Waited> {
         let began = Instant::now();
         let ended = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())?;
         loop {
             look();
-            if let Some(status) = self.child.try_wait()? {
-                return Ok(Waited::Ended(status));
-            }
             if began.elapsed() > most {
                 return Ok(Waited::Late);
             }
-            poll(&[(signals.as_fd(), Interest::Read), (ended.as_fd(), Interest::Read)], Some(LOOK))?;
+            let ready = poll(&[(signals.as_fd(), Interest::Read), (ended.as_fd(), Interest::Read)], Some(every))?;
+            if ready[1].read {
+                look();
+                return Ok(Waited::Ended(self.child.wait()?));
+            }
             if signals.take().is_some() {
                 return Ok(Waited::Stopped);
             }

@@ -245,6 +245,11 @@ fn digest_of(kind: FileDigest, mut file: &File) -> std::io::Result<String> {
     file.seek(std::io::SeekFrom::Start(0))?;
     let mut room = vec![0; 1 << 20];
     let algorithm = match kind {
+        FileDigest::Blake3 => {
+            let mut hasher = blake3::Hasher::new();
+            hasher.update_reader(file)?;
+            return Ok(hasher.finalize().to_hex().to_string());
+        }
         FileDigest::Sha256 => &hash::SHA256,
         FileDigest::Sha512 => &hash::SHA512,
         FileDigest::Sha1 | FileDigest::Md5 => &hash::SHA1_FOR_LEGACY_USE_ONLY,

@@ -142,9 +142,10 @@ impl Login {
             self.at = At::Utf8;
             return line(b"OPTS UTF8 ON", b"");
         }
-        if self.at != At::Hash && self.features.hash_sha256 {
+        if self.at != At::Hash && (self.features.hash_blake3 || self.features.hash_sha256) {
             self.at = At::Hash;
-            return line(b"OPTS HASH SHA-256", b"");
+            let word: &[u8] = if self.features.hash_blake3 { b"OPTS HASH BLAKE3" } else { b"OPTS HASH SHA-256" };
+            return line(word, b"");
         }
         self.at = At::Type;
         line(b"TYPE I", b"")
@@ -227,7 +228,7 @@ impl Login {
                 }
             },
             At::Hash if !is_good => {
-                self.features.hash_sha256 = false;
+                (self.features.hash_blake3, self.features.hash_sha256) = (false, false);
                 self.at = At::Type;
                 line(b"TYPE I", b"")
             }
