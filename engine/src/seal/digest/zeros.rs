@@ -9,6 +9,7 @@
 
 use blake3::hazmat::{HasherExt, Mode, left_subtree_len, merge_subtrees_non_root};
 use proto::wire::control::{Digest, DigestKind, HOLE_REACH_BYTES};
+use std::sync::LazyLock;
 
 use super::{crc_digest, join_crc};
 
@@ -20,7 +21,7 @@ pub const ZEROS_BYTES: u64 = 64 << 20;
 static TABLE: &[u8; (HOLE_REACH_BYTES / ZEROS_BYTES) as usize * 32] = include_bytes!("zeros.bin");
 
 /// What is hashed where the table has no answer: it stays in the nearest cache, so no memory is moved.
-static PAGE: [u8; 64 << 10] = [0; 64 << 10];
+static PAGE: LazyLock<Box<[u8]>> = LazyLock::new(|| vec![0; 64 << 10].into());
 
 /// The digest of `bytes` zeros at `offset` of a longer file. For BLAKE3 they must be a subtree of the file's tree.
 #[must_use]
