@@ -354,6 +354,19 @@ pub struct Bound {
 /// use node::identity::{Home, ticket::Uses};
 /// use node::serve::{Bound, Log, settings::Settings};
 ///
+/// let bound = Bound::bind(Settings::of("/srv/data"), &Home::find()?, &[])?;
+/// let server = bound.start(Log::to(|line| eprintln!("{line}")))?;
+/// println!("longhaul://{}@{}/", server.ticket(Uses::Many)?, server.address()?);
+/// server.run()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Server {
+    daemon: Arc<Daemon>,
+    listener: Listener,
+    demultiplexer: std::io::Result<Demultiplexer>,
+}
+
 /// What an FTP server needs to go on with LHDATA: the daemon whose sessions these are.
 #[derive(Debug, Clone)]
 pub struct Upgrade {
@@ -372,19 +385,6 @@ impl Upgrade {
         }
         Upgrade { daemon, offered: Offered { port, transports } }
     }
-}
-
-/// let bound = Bound::bind(Settings::of("/srv/data"), &Home::find()?, &[])?;
-/// let server = bound.start(Log::to(|line| eprintln!("{line}")))?;
-/// println!("longhaul://{}@{}/", server.ticket(Uses::Many)?, server.address()?);
-/// server.run()?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug)]
-pub struct Server {
-    daemon: Arc<Daemon>,
-    listener: Listener,
-    demultiplexer: std::io::Result<Demultiplexer>,
 }
 
 fn io(what: &'static str) -> impl Fn(std::io::Error) -> Failure {
