@@ -296,6 +296,12 @@ mod tests {
         let told = incoming.on_head(&Head { flags: EOF | EOD | CLOSE, count: 0, offset: 2 }).unwrap();
         assert!(told.closes && incoming.is_over() && incoming.is_whole());
         assert_eq!(incoming.on_head(&Head::end(false, 2)), Err(Broken::TooManyEnds));
+        // The count is known before the ends are: one of two is not all.
+        let mut early = Incoming::new(0, 100);
+        early.on_head(&Head { flags: EOF | EOD, count: 0, offset: 2 }).unwrap();
+        assert!(!early.is_over(), "another connection is still to come");
+        early.on_head(&Head::end(false, 2)).unwrap();
+        assert!(early.is_over());
         // An empty file, and one whose last block has the EOD.
         let mut empty = Incoming::new(0, 100);
         empty.on_head(&Head::end(true, 1)).unwrap();
