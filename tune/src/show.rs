@@ -74,9 +74,9 @@ pub fn show(arguments: &ShowArguments) -> anyhow::Result<()> {
         );
     } else {
         print!("{}", lines::show(&facts, &findings));
-        // A record of another host says nothing of this program.
+        // A record of another host says nothing of this program, and what is shown of a host and of its record is the same.
         if arguments.from.is_none() {
-            println!("\n{}", sys::rdma::AVAILABLE);
+            eprintln!("{}", sys::rdma::AVAILABLE);
         }
     }
     Ok(())
