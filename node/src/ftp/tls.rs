@@ -185,10 +185,8 @@ pub fn accept(config: &Arc<ServerConfig>, stream: &mut TcpStream) -> io::Result<
     Ok(DataTls { keys: Keys { sealing, opening, early: ahead, next: next_of(version, kernel) }, resumed })
 }
 
-fn encode(
-    state: &mut rustls::unbuffered::EncodeTlsData<'_, ServerConnectionData>,
-    out: &mut Vec<u8>,
-) -> io::Result<()> {
+/// Encodes what the library has to say behind what `out` has. `D`: the data of a server's or of a client's connection.
+pub(super) fn encode<D>(state: &mut rustls::unbuffered::EncodeTlsData<'_, D>, out: &mut Vec<u8>) -> io::Result<()> {
     let at = out.len();
     loop {
         match state.encode(&mut out[at..]) {
@@ -238,7 +236,7 @@ fn version_of(kernel: &KernelConnection<ServerConnectionData>) -> Version {
     if kernel.protocol_version() == ProtocolVersion::TLSv1_3 { Version::Tls13 } else { Version::Tls12 }
 }
 
-fn key_of(version: Version, (number, secrets): (u64, ConnectionTrafficSecrets)) -> io::Result<Key> {
+pub(super) fn key_of(version: Version, (number, secrets): (u64, ConnectionTrafficSecrets)) -> io::Result<Key> {
     let (cipher, key, iv) = match secrets {
         ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (Cipher::Aes128Gcm, key, iv),
         ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (Cipher::Aes256Gcm, key, iv),

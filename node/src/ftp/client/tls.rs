@@ -11,16 +11,17 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::rail::plain::{Direction, Keys};
-use engine::seal::record::{Cipher, Key, Version, record_bytes};
+use engine::seal::record::{Key, Version, record_bytes};
 use rustls::client::{ClientConnectionData, Resumption, UnbufferedClientConnection};
 use rustls::crypto::CryptoProvider;
 use rustls::kernel::KernelConnection;
 use rustls::pki_types::ServerName;
-use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, UnbufferedStatus};
+use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, ConnectionTrafficSecrets, ProtocolVersion};
+use rustls::{ClientConfig, ProtocolVersion};
 
 use super::trust::Verifier;
+use crate::ftp::tls::{encode, key_of};
 
 /// Servers of one control session: itself.
 const SESSIONS: usize = 8;
@@ -181,20 +182,6 @@ pub fn connect(
     Ok(DataTls { keys: Keys { sealing, opening, early: ahead, next }, first, kernel })
 }
 
-fn encode(state: &mut EncodeTlsData<'_, ClientConnectionData>, out: &mut Vec<u8>) -> io::Result<()> {
-    let at = out.len();
-    loop {
-        match state.encode(&mut out[at..]) {
-            Ok(bytes) => {
-                out.truncate(at + bytes);
-                return Ok(());
-            }
-            Err(EncodeError::InsufficientSize(wanted)) => out.resize(at + wanted.required_size, 0),
-            Err(error) => return Err(io::Error::other(error)),
-        }
-    }
-}
-
 /// Gives the library the next record, once it is whole.
 fn take_record(stream: &mut TcpStream, ahead: &mut Vec<u8>, incoming: &mut Vec<u8>) -> io::Result<()> {
     let mut room = [0; 4096];
@@ -214,17 +201,6 @@ fn take_record(stream: &mut TcpStream, ahead: &mut Vec<u8>, incoming: &mut Vec<u
             bytes => ahead.extend_from_slice(&room[..bytes]),
         }
     }
-}
-
-fn key_of(version: Version, (number, secrets): (u64, ConnectionTrafficSecrets)) -> io::Result<Key> {
-    let (cipher, key, iv) = match secrets {
-        ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (Cipher::Aes128Gcm, key, iv),
-        ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (Cipher::Aes256Gcm, key, iv),
-        ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (Cipher::ChaCha20Poly1305, key, iv),
-        _ => return Err(io::Error::other("a cipher that this program does not have")),
-    };
-    let iv = iv.as_ref().try_into().map_err(|_| io::Error::other("a nonce of another length"))?;
-    Ok(Key::new(version, cipher, key.as_ref(), iv, number))
 }
 
 fn next_of(version: Version, kernel: Kernel) -> Next {
