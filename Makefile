@@ -125,6 +125,10 @@ bench-ftp: build ## servers and clients of FTP, and transports of ours, side by 
 bench-ftp-beside: build ## our FTP server beside vsftpd: one file each way, in clear and by TLS, in turn: target/bench/ftp-beside.json (root, vsftpd, curl; five minutes; VETH=1: between two namespaces, ROUNDS=n)
 	LONGHAUL=$(CURDIR)/target/longhaul bench/ftp-beside.py $(if $(VETH),--veth) $(if $(ROUNDS),--rounds $(ROUNDS))
 
+.PHONY: bench-ftp-client-beside
+bench-ftp-client-beside: build ## our FTP client beside curl and lftp, with vsftpd as the server: one file each way and 20,000, in clear and by TLS, in turn (root, vsftpd, curl, lftp; half an hour; ONLY="get clear,tree" ROUNDS=n FILES=n)
+	LONGHAUL=$(CURDIR)/target/longhaul bench/ftp-client-beside.py $(if $(ONLY),--only "$(ONLY)") $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(FILES),--files $(FILES))
+
 .PHONY: bench-mode-e-beside
 bench-mode-e-beside: build ## our FTP server beside globus-gridftp-server: MODE E each way by globus-url-copy (root, globus-gridftp-server-progs; ten minutes; ROUNDS=n)
 	LONGHAUL=$(CURDIR)/target/longhaul bench/mode-e-beside.py $(if $(ROUNDS),--rounds $(ROUNDS))
