@@ -479,10 +479,17 @@ impl Get {
 
     /// The end of a transfer, and the digest behind it.
     fn replies(&self, control: &mut Control<'_>, it: &Asked) -> Result<(Reply, Option<Reply>), Trouble> {
-        let end = control.reply()?;
-        let _ = control.pipeline.on_reply(&end);
+        let mut end = control.reply()?;
+        let mut early = None;
+        if control.pipeline.on_reply(&end) == Fit::Early {
+            early = Some(std::mem::replace(&mut end, control.reply()?));
+            let _ = control.pipeline.on_reply(&end);
+        }
         if let Some(trouble) = control.unresumed(&end) {
             return Err(trouble);
+        }
+        if early.is_some() {
+            return Ok((end, early));
         }
         let is_said = it.ahead == Ahead::All;
         let Some(word) = control.digest_word().filter(|_| it.wants_digest && (is_said || end.is_done())) else {

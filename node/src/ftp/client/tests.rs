@@ -34,6 +34,8 @@ struct Evil {
     old: bool,
     /// What comes while a file's bytes move is answered at once, by 500, as Pure-FTPd does; a file's content is its path.
     is_eager: bool,
+    /// A digest is told while the file's bytes still move, as ProFTPD does; a file's content is its path.
+    tells_early: bool,
 }
 
 /// Serves clients until the process ends; gives the port.
@@ -63,6 +65,9 @@ fn session(evil: &Evil, stream: TcpStream) -> Option<()> {
             continue;
         }
         let said = match word {
+            "FEAT" if evil.tells_early => "211-x\r\n MLST type*;\r\n MDTM\r\n HASH SHA-256*\r\n211 x\r\n".to_owned(),
+            "OPTS" if evil.tells_early => "200 ok\r\n".to_owned(),
+            "HASH" => sha256_of(operand),
             "USER" => "230 in\r\n".to_owned(),
             "FEAT" => "211-x\r\n MLST type*;\r\n SIZE\r\n MDTM\r\n REST STREAM\r\n211 x\r\n".to_owned(),
             "PWD" => "257 \"/\"\r\n".to_owned(),
@@ -85,7 +90,7 @@ fn session(evil: &Evil, stream: TcpStream) -> Option<()> {
                 out.write_all(b"150 go\r\n").ok()?;
                 let (mut to, _) = listener.accept().ok()?;
                 let path = operand.as_bytes().to_vec();
-                let content = if evil.is_eager { &path } else { &evil.content };
+                let content = if evil.is_eager || evil.tells_early { &path } else { &evil.content };
                 let bytes = if word == "RETR" { content } else { evil.listing.as_ref()? };
                 for _ in 0..=if word == "RETR" { 0 } else { evil.repeats } {
                     if to.write_all(bytes).is_err() {
@@ -100,12 +105,26 @@ fn session(evil: &Evil, stream: TcpStream) -> Option<()> {
                     }
                     out.set_read_timeout(None).ok()?;
                 }
+                if evil.tells_early && word == "RETR" {
+                    out.set_read_timeout(Some(std::time::Duration::from_millis(5))).ok()?;
+                    if let Some(next) = read_line(&mut reader) {
+                        out.write_all(sha256_of(next.strip_prefix("HASH ")?).as_bytes()).ok()?;
+                    }
+                    out.set_read_timeout(None).ok()?;
+                }
                 "226 done\r\n".to_owned()
             }
             _ => "500 what\r\n".to_owned(),
         };
         out.write_all(said.as_bytes()).ok()?;
     }
+}
+
+/// What HASH says of a file whose content is its path.
+fn sha256_of(path: &str) -> String {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, path.as_bytes());
+    let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("213 SHA-256 0-{} {hex} {path}\r\n", path.len())
 }
 
 fn read_line(from: &mut BufReader<TcpStream>) -> Option<String> {
@@ -116,6 +135,7 @@ fn read_line(from: &mut BufReader<TcpStream>) -> Option<String> {
 struct Place {
     path: PathBuf,
     node: Node,
+    notes: std::cell::RefCell<Vec<String>>,
 }
 
 impl Place {
@@ -124,7 +144,7 @@ impl Place {
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(path.join("to")).unwrap();
         let node = Node::open(&Home::at(&path.join("home")).unwrap()).unwrap();
-        Place { path, node }
+        Place { path, node, notes: Default::default() }
     }
 
     fn get(&self, port: u16, what: &str, terms: FtpTerms) -> (Result<Exit, Failure>, Vec<String>) {
@@ -133,10 +153,10 @@ impl Place {
             .stall(std::time::Duration::from_secs(20))
             .build();
         let mut faults = Vec::new();
-        let mut watch = |event: JobEvent| {
-            if let JobEvent::Fault(fault) = event {
-                faults.push(format!("{:?}: {}", fault.fault.kind, fault.fault.step));
-            }
+        let mut watch = |event: JobEvent| match event {
+            JobEvent::Fault(fault) => faults.push(format!("{:?}: {}", fault.fault.kind, fault.fault.step)),
+            JobEvent::Note(note) => self.notes.borrow_mut().push(note),
+            _ => {}
         };
         let done = self.node.run(&request, Manner::default(), &mut watch);
         (done, faults)
@@ -220,6 +240,23 @@ fn a_server_that_answers_out_of_turn_hears_one_command_after_the_other() {
         assert_eq!(came, format!("/d/f{number}").into_bytes());
     }
     assert_eq!(place.there().len(), 81);
+}
+
+#[test]
+fn digests_that_are_told_before_their_transfers_end_are_compared() {
+    let place = Place::new("early");
+    let lines = (10..50).map(|number| format!("type=file;size=6;modify=20260101000000; f{number}\r\n"));
+    let evil = Evil {
+        listing: Some(lines.collect::<String>().into_bytes()),
+        says: vec![("SIZE", b"550 no\r\n".to_vec())],
+        tells_early: true,
+        ..Evil::default()
+    };
+    let (done, faults) = place.clear(evil, "d");
+    assert_eq!(done.unwrap(), Exit::Whole, "{faults:?}");
+    assert_eq!(std::fs::read(place.path.join("to/x/f49")).unwrap(), b"/d/f49");
+    let notes = place.notes.borrow();
+    assert!(notes.iter().any(|note| note.starts_with("the far side was read: ")), "{notes:?}");
 }
 
 #[test]

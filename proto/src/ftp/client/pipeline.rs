@@ -37,9 +37,14 @@ pub enum Fit {
     Done,
     /// The last one: the server refused this command, as it may.
     Refused,
+    /// Of the command behind a transfer that has begun and not ended, which asked for a digest: the end of the transfer is still to come.
+    Early,
     /// No command of ours has such a reply.
     Misfit,
 }
+
+/// Tells a file's length, time or digest, and never the end of a transfer (RFC 959 section 5.4).
+const STATUS_OF_FILE: u16 = 213;
 
 /// Commands of a session that wait for their replies.
 #[derive(Debug, Default)]
@@ -98,6 +103,16 @@ impl Pipeline {
             self.one_by_one |= !fits;
             return if fits { Fit::Began } else { Fit::Misfit };
         }
+        // ProFTPD answers what asks for a digest while it still sends the file.
+        if expected == Expected::Transfer && self.began && reply.code == STATUS_OF_FILE {
+            if let Some(&(Expected::Any, bytes)) = self.waiting.get(1) {
+                self.waiting.remove(1);
+                self.bytes -= bytes;
+                return Fit::Early;
+            }
+            self.one_by_one = true;
+            return Fit::Misfit;
+        }
         self.waiting.pop_front();
         self.bytes -= bytes;
         self.began = false;
@@ -140,6 +155,22 @@ mod tests {
         assert!(it.may_send(AHEAD_MAX, 20));
         assert_eq!(it.on_reply(&reply(226)), Fit::Misfit, "an end where an address should be");
         assert!(!it.may_send(1, 20) && it.may_send(0, 20));
+    }
+
+    #[test]
+    fn a_digest_that_comes_before_the_end_of_its_transfer_is_no_end() {
+        let mut it = Pipeline::default();
+        for expected in [Expected::Passive, Expected::Transfer, Expected::Any, Expected::Passive] {
+            it.on_sent(expected, 10);
+        }
+        let fits = [229, 150, 213, 226, 229].map(|code| it.on_reply(&reply(code)));
+        assert_eq!(fits, [Fit::Done, Fit::Began, Fit::Early, Fit::Done, Fit::Done]);
+        assert!(it.waiting() == 0 && !it.is_one_by_one() && it.bytes == 0);
+        // Nobody asked for one.
+        it.on_sent(Expected::Transfer, 10);
+        it.on_sent(Expected::Passive, 10);
+        assert_eq!([150, 213].map(|code| it.on_reply(&reply(code))), [Fit::Began, Fit::Misfit]);
+        assert!(it.is_one_by_one());
     }
 
     #[test]
