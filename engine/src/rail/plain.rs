@@ -114,6 +114,14 @@ pub fn prepare(socket: &TcpStream) -> io::Result<()> {
     socket.set_read_timeout(Some(MORE_TIME))
 }
 
+/// The same for a socket that blocks already and only receives.
+///
+/// # Errors
+/// The kernel's.
+pub fn prepare_to_receive(socket: &TcpStream) -> io::Result<()> {
+    socket.set_read_timeout(Some(MORE_TIME))
+}
+
 impl<'a, H: FnMut() -> Heard> Line<'a, H> {
     /// A connection, and the control connection beside it.
     pub fn new(socket: BorrowedFd<'a>, beside: BorrowedFd<'a>, heard: H, bound: &'a Bound, silence: Duration) -> Self {

@@ -166,7 +166,7 @@ impl Session<'_> {
         };
         let mut home = None;
         let sent = match keys.as_deref_mut() {
-            None => send::file(&mut line, file, range, take, |buf| home = Some(buf)),
+            None => send::file(&mut line, (file, send::Way::Unread), range, take, |buf| home = Some(buf)),
             Some(keys) => take().and_then(|mut buf| {
                 let sent = send::file_sealed(&mut line, keys, file, range, &mut buf);
                 home = Some(buf);

@@ -76,6 +76,19 @@ pub fn connect_from(
     Ok(socket.into())
 }
 
+/// As `connect`, in fewer calls: the socket blocks from its beginning, and its calls that send wait no longer than `timeout`. Errors: as `connect`.
+pub fn connect_blocking(addr: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_write_timeout(Some(timeout))?;
+    match socket.connect(&addr.into()) {
+        Ok(()) => Ok(socket.into()),
+        // The time is over (connect(2) with SO_SNDTIMEO, socket(7)).
+        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => Err(io::ErrorKind::TimedOut.into()),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => connect(addr, timeout),
+        Err(error) => Err(error),
+    }
+}
+
 /// What comes next on this connection is acknowledged at once (TCP_QUICKACK, tcp(7)), for a peer that sends no more before. The kernel forgets it.
 pub fn acknowledge_now(stream: impl AsFd) {
     // Where it is not known, acknowledgements come 40 ms later.

@@ -6,6 +6,7 @@
 //! Absent on purpose: bufs of workers, which have pools of their own (`worker`).
 
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,8 @@ pub struct Bufs(Arc<Shared>);
 struct Shared {
     pool: Mutex<Pool>,
     freed: Condvar,
+    /// Who waits for `freed`, counted under the lock: mostly nobody does, and to wake nobody is a call to the kernel all the same.
+    waiting: AtomicUsize,
 }
 
 /// Bufs that go home when this goes.
@@ -39,7 +42,8 @@ impl Bufs {
     /// ENOMEM.
     pub fn new(bytes: u64) -> io::Result<Bufs> {
         let count = usize::try_from(bytes / BUF_BYTES as u64).unwrap_or(usize::MAX).max(2);
-        Ok(Bufs(Arc::new(Shared { pool: Mutex::new(Pool::new(count, BUF_BYTES)?), freed: Condvar::new() })))
+        let pool = Mutex::new(Pool::new(count, BUF_BYTES)?);
+        Ok(Bufs(Arc::new(Shared { pool, freed: Condvar::new(), waiting: AtomicUsize::new(0) })))
     }
 
     /// Takes `most` bufs, or what there is of them but at least `least`, within this time. `None`: others have them.
@@ -52,7 +56,9 @@ impl Bufs {
             if left.is_zero() {
                 return None;
             }
+            self.0.waiting.fetch_add(1, Ordering::Relaxed);
             (pool, _) = self.0.freed.wait_timeout(pool, left).unwrap_or_else(PoisonError::into_inner);
+            self.0.waiting.fetch_sub(1, Ordering::Relaxed);
         }
         let bufs = (0..most).map_while(|_| pool.take()).collect();
         Some(Taken { bufs, home: self.clone() })
@@ -63,7 +69,9 @@ impl Drop for Taken {
     fn drop(&mut self) {
         let mut pool = self.home.0.pool.lock().unwrap_or_else(PoisonError::into_inner);
         self.bufs.drain(..).for_each(|buf| pool.give(buf));
-        self.home.0.freed.notify_all();
+        if self.home.0.waiting.load(Ordering::Relaxed) > 0 {
+            self.home.0.freed.notify_all();
+        }
     }
 }
 

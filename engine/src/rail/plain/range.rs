@@ -9,10 +9,16 @@ use std::ops::Range;
 
 use sys::mem::Buf;
 
-use super::receive::{More, fill_clear, fill_opened, some};
+use super::receive::{More, WAKE_BYTES, fill_clear, fill_opened, some};
 use super::{Cut, Direction, Heard, Keys, Line};
 use crate::seal::record::Key;
 use crate::tree::sink::ranged::Stretch;
+
+/// Received, opened, hashed and written at once by TLS: so much stays in the nearest large cache of a core meanwhile. The client's time for 1 GiB fell by a
+/// fifth against 1 MiB. In clear, with two passes instead of three, it did not.
+const OPENED_BYTES: usize = 256 << 10;
+/// A stretch from so many bytes on wakes its thread as seldom as an upload does.
+const LONG_BYTES_MIN: u64 = 4 << 20;
 
 /// How a stream was left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +72,9 @@ pub fn range<H: FnMut() -> Heard, N: FnMut(Direction) -> Option<Key>>(
 ) -> Result<Left, Cut> {
     let mut rest = keys.as_ref().map_or_else(Vec::new, |keys| keys.early.clone());
     let mut runs: Vec<Range<usize>> = Vec::new();
+    if stretch.left() >= LONG_BYTES_MIN {
+        line.wake_from(WAKE_BYTES);
+    }
     let mut over = stretch.put(std::iter::once(early)).map_err(Cut::File)?;
     loop {
         if over > 0 {
@@ -85,7 +94,10 @@ pub fn range<H: FnMut() -> Heard, N: FnMut(Direction) -> Option<Key>>(
                 let end = room.len().min(usize::try_from(stretch.left()).unwrap_or(usize::MAX));
                 fill_clear(line, &mut room[..end], &mut runs)
             }
-            Some(keys) => fill_opened(line, keys, &mut rest, room, &mut runs),
+            Some(keys) => {
+                let most = room.len().min(OPENED_BYTES);
+                fill_opened(line, keys, &mut rest, &mut room[..most], &mut runs)
+            }
         };
         let payload = buf.payload();
         over = stretch.put(runs.iter().map(|run| &payload[run.clone()])).map_err(Cut::File)?;

@@ -21,7 +21,7 @@ pub const BUFS_MIN: usize = 2;
 /// And at most: measured, docs/design/041-ftp-server.md.
 pub const BUFS_MAX: usize = 4;
 /// A long upload wakes its thread for so many bytes, or after `MORE_TIME`: measured, docs/design/041-ftp-server.md.
-const WAKE_BYTES: u32 = 256 << 10;
+pub(super) const WAKE_BYTES: u32 = 256 << 10;
 /// A record with all around it is no longer (`record`): behind so much a buf is full.
 const RECORD_BYTES_MAX: usize = (16 << 10) + (2 << 10) + 5;
 /// Shorter runs join the one before: so a buf has fewer than the kernel takes in one call (IOV_MAX of writev(2): 1024).

@@ -2,8 +2,8 @@
 //!
 //! For: downloads by GridFTP.
 //! In and out: connections, an open file and ranges of it; all of it is sent, and each connection has its EOD.
-//! Invariants: a byte is sent once; each connection takes the next block when it has room, so a slow one keeps no other waiting; a file's bytes pass from it to
-//! the sockets unread, behind 17 bytes of ours; after a failure no connection goes on.
+//! Invariants: a byte is sent once; each connection takes the next block when it has room, so a slow one keeps no other waiting; to another host a file's bytes
+//! pass from it to the sockets unread, behind 17 bytes of ours; after a failure no connection goes on.
 //! Absent on purpose: who dials.
 
 use std::fs::File;
@@ -18,6 +18,7 @@ use proto::ftp::blocks::{HEAD_BYTES, Head};
 use sys::event::Interest;
 
 use super::bufs::Bufs;
+use super::send::Way;
 use super::{Cut, Heard, Line, is_not_now, send};
 use crate::worker::bound::Bound;
 
@@ -128,6 +129,7 @@ impl Streams<'_> {
     }
 
     fn blocks<H: FnMut() -> Heard>(&self, line: &mut Line<'_, H>, index: usize) -> Result<(), Cut> {
+        let way = Way::of(line.socket);
         while let Some(range) = self.next() {
             let head = Head { flags: 0, count: range.end - range.start, offset: range.start - self.it.zero };
             send_head(line, &head.encode())?;
@@ -136,7 +138,7 @@ impl Streams<'_> {
                 taken = self.it.bufs.take(1, 1, self.it.bufs_time);
                 taken.as_mut().and_then(|it| it.bufs.pop()).ok_or(Cut::File(io::ErrorKind::OutOfMemory.into()))
             };
-            let sent = send::file(line, self.it.file, range, take, |buf| home = Some(buf));
+            let sent = send::file(line, (self.it.file, way), range, take, |buf| home = Some(buf));
             if let (Some(taken), Some(buf)) = (&mut taken, home) {
                 taken.bufs.push(buf);
             }

@@ -9,6 +9,7 @@
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 
 use sys::event::Interest;
 use sys::mem::Buf;
@@ -18,6 +19,8 @@ use crate::seal::record::{CONTENT_BYTES_MAX, Content, Key};
 
 /// Of a file in clear, between two looks at the clock.
 const UNREAD_BYTES: u64 = 8 << 20;
+/// Read at once: so much stays in the nearest large cache of a core until it is sent.
+const READ_BYTES: usize = 256 << 10;
 /// Of errno(3): a file between which and a socket nothing can be handed over.
 const EINVAL: i32 = 22;
 const ENOSYS: i32 = 38;
@@ -29,17 +32,42 @@ const CLOSE_NOTIFY: [u8; 2] = [1, 0];
 /// Longest record around its content: head, explicit nonce, type, tag.
 const AROUND_BYTES_MAX: usize = 32;
 
-/// Sends a range of a file in clear, unread where that can be done; else by way of the buf.
+/// How a file's bytes come to a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// As pages that nobody reads on this side, where that can be done.
+    Unread,
+    /// By way of a buf.
+    Read,
+}
+
+impl Way {
+    /// The faster one for this connection. A NIC fetches pages by itself. Where both ends are on this host it is the receiver's one thread that does, out
+    /// of memory instead of a cache: 1 GiB to vsftpd took 1.6 to 1.8 times as long as by way of a buf, and no less processor time of both ends together.
+    #[must_use]
+    pub fn of(socket: BorrowedFd<'_>) -> Way {
+        let ends = sys::sock::local_addr(socket).and_then(|own| Ok((own.ip(), sys::sock::peer_addr(socket)?.ip())));
+        if ends.is_ok_and(|(own, peer)| own == peer) { Way::Read } else { Way::Unread }
+    }
+}
+
+/// Sends a range of a file in clear.
 ///
 /// # Errors
 /// Why it ended before.
 pub fn file<H: FnMut() -> Heard>(
     line: &mut Line<'_, H>,
-    file: &File,
+    (file, way): (&File, Way),
     range: Range<u64>,
     buf: impl FnOnce() -> Result<Buf, Cut>,
     home: impl FnOnce(Buf),
 ) -> Result<(), Cut> {
+    if way == Way::Read {
+        let mut buf = buf()?;
+        let sent = read_and_send(line, file, range, &mut buf);
+        home(buf);
+        return sent;
+    }
     let mut at = range.start;
     while at < range.end {
         let end = at + line.let_go(UNREAD_BYTES.min(range.end - at))?;
@@ -73,7 +101,7 @@ fn read_and_send<H: FnMut() -> Heard>(
     let mut at = range.start;
     while at < range.end {
         let room = buf.payload_mut();
-        let wanted = room.len().min(usize::try_from(range.end - at).unwrap_or(usize::MAX));
+        let wanted = room.len().min(READ_BYTES).min(usize::try_from(range.end - at).unwrap_or(usize::MAX));
         let read = sys::fs::read_at_full(file, &mut room[..wanted], at).map_err(Cut::File)?;
         if read == 0 {
             return Err(Cut::File(io::ErrorKind::UnexpectedEof.into()));
@@ -230,4 +258,49 @@ pub(super) fn all<H: FnMut() -> Heard>(line: &mut Line<'_, H>, bytes: &[u8]) -> 
         left = rest;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{IpAddr, TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
+    use super::super::bufs::Bufs;
+    use super::*;
+    use crate::worker::bound::Bound;
+
+    #[test]
+    fn a_file_goes_unread_to_another_host_and_by_a_buf_within_this_one_byte_for_byte() {
+        let path = std::env::temp_dir().join(format!("longhaul-send-{}", std::process::id()));
+        let content: Vec<u8> = (0..3_000_001usize).map(|at| (at * 7 + at / 4093) as u8).collect();
+        File::create(&path).unwrap().write_all(&content).unwrap();
+        let source = File::open(&path).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        // The whole of 127.0.0.0/8 is this host, and the kernel tells its addresses apart.
+        for (from, expected) in [("127.0.0.1", Way::Read), ("127.0.0.2", Way::Unread)] {
+            let from: IpAddr = from.parse().unwrap();
+            let out = sys::sock::connect_from(at, Some(from), Duration::from_secs(5), |_| Ok(())).unwrap();
+            let mut into: TcpStream = listener.accept().unwrap().0;
+            let reader = std::thread::spawn(move || {
+                let mut all = Vec::new();
+                into.read_to_end(&mut all).unwrap();
+                all
+            });
+            super::super::prepare(&out).unwrap();
+            let way = Way::of(out.as_fd());
+            assert_eq!(way, expected);
+            let (beside, _other_end) = sys::sock::pair().unwrap();
+            let bound = Bound::new(0, None);
+            let mut line = Line::new(out.as_fd(), beside.as_fd(), || Heard::On, &bound, Duration::from_secs(5));
+            let mut taken = Bufs::new(2 << 20).unwrap().take(1, 1, Duration::ZERO).unwrap();
+            let buf = taken.bufs.pop().unwrap();
+            file(&mut line, (&source, way), 5..content.len() as u64, || Ok(buf), |_| {}).unwrap();
+            end(&mut line, None::<&mut Keys<fn(Direction) -> Option<Key>>>).unwrap();
+            assert!(reader.join().unwrap() == content[5..]);
+        }
+        std::fs::remove_file(path).unwrap();
+    }
 }

@@ -14,6 +14,7 @@ pub mod ranged; // files of known length that come in ranges
 mod pieces; // what stands of striped files on a volume
 pub(in crate::tree) mod previous; // what stands at the destination from before
 pub(in crate::tree) mod runs; // what a job that was killed left
+pub mod small; // files that come whole by one stream
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;

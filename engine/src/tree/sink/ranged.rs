@@ -3,7 +3,7 @@
 //! For: downloads by FTP.
 //! In and out: stretches of chunks, each filled in order by one thread; the file under its name, or a part that the next run goes on with.
 //! Invariants: the name has the file when all of it came and was brought to its durability level, and not before; the part beside it is touched by who
-//! holds its lock only (`claims.rs`); what the journal says of chunks is believed after they were read back only, and only if length and time of the
+//! holds its lock only (`claims.rs`), or has a name that this copy alone knows (`small.rs`); what the journal says of chunks is believed after they were read back only, and only if length and time of the
 //! file at its source are what they were.
 //! Absent on purpose: who brings which stretch, and when a stream was cut (`rail::plain` and who calls it).
 
@@ -11,7 +11,8 @@ use std::fs::File;
 use std::io::{self, IoSlice, Read};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use proto::journal::{JOURNAL_VERSION, JournalHeader, Replay, encode_header, encode_noted};
 use proto::wire::control::{Digest, Durability};
@@ -19,6 +20,7 @@ use sys::fs::{Dir, Kind};
 
 use super::claims::{self, Asked, Claim, EBUSY};
 use super::open_ended::{CHUNK_BYTES, How, Whole};
+use super::small::Small;
 use super::{folder_of, sync_or_drop};
 use crate::seal::digest::DigestTree;
 use crate::seal::hash::{Hash, HashAs};
@@ -29,7 +31,7 @@ const MODE_NEW: u32 = 0o644;
 /// Chunks that a stretch tells the journal of at once: 4 MiB of each connection are what a kill costs, and one write of some 200 bytes for them costs nothing beside.
 const NOTED_AT_ONCE: usize = 4;
 /// Files up to this have no journal: they come again sooner than it is read back.
-const JOURNAL_BYTES_MIN: u64 = 8 << 20;
+pub const JOURNAL_BYTES_MIN: u64 = 8 << 20;
 const CHUNK: u64 = CHUNK_BYTES as u64;
 /// Of errno(3).
 const EISDIR: i32 = 21;
@@ -59,12 +61,17 @@ pub struct Ranged {
     base: Dir,
     path: Vec<u8>,
     part: File,
+    part_name: Vec<u8>,
     claim: Option<Claim>,
+    /// Has neither lock nor journal.
+    small: Option<Arc<Small>>,
     how: How,
     source: Source,
     mode: u32,
     /// Nothing of an earlier run stands in the part: what is not written is a hole.
     is_fresh: bool,
+    /// Of a small file, whose part is as long as what was written of it.
+    has_hole: AtomicBool,
     resumed: u64,
     state: Mutex<State>,
 }
@@ -91,35 +98,67 @@ impl Ranged {
         }
     }
 
-    fn open(base: &Dir, path: &[u8], source: Source, mode: Option<u32>, how: How) -> io::Result<Ranged> {
-        let there = match base.stat(path) {
-            Ok(stat) if stat.kind == Kind::File => Some(stat.mode),
-            Ok(stat) => {
-                return Err(io::Error::from_raw_os_error(if stat.kind == Kind::Folder { EISDIR } else { EINVAL }));
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(error),
-        };
+    /// Begins a file that has no journal: shorter than `JOURNAL_BYTES_MIN`. `is_new`: its folder was made by this copy, and nothing stands at its name.
+    ///
+    /// # Errors
+    /// EBUSY: this copy is at it already; else as `begin`.
+    pub fn begin_small(
+        (base, small): (&Dir, &Arc<Small>),
+        path: &[u8],
+        source: Source,
+        (mode, is_new): (Option<u32>, bool),
+        how: How,
+    ) -> io::Result<Ranged> {
+        debug_assert!(source.bytes < JOURNAL_BYTES_MIN, "a large file has a journal");
+        let there = if is_new { None } else { mode_there(base, path)? };
+        let part_name = small.part_of(base, path);
+        let part = base.create_file(&part_name, true, false).map_err(|error| match error.kind() {
+            // Its listing has the name twice.
+            io::ErrorKind::AlreadyExists => io::Error::from_raw_os_error(EBUSY),
+            _ => error,
+        })?;
+        let mode = mode.or(there).unwrap_or(MODE_NEW);
+        Ok(Ranged { small: Some(Arc::clone(small)), ..Ranged::of(base, path, (part, part_name), (source, mode), how) })
+    }
+
+    fn of(
+        base: &Dir,
+        path: &[u8],
+        (part, part_name): (File, Vec<u8>),
+        (source, mode): (Source, u32),
+        how: How,
+    ) -> Ranged {
         let state = State {
             digest: DigestTree::new(how.digest, source.bytes, CHUNK_BYTES),
             there: vec![false; chunks_of(source.bytes)],
             journal: None,
         };
-        let keeps = source.bytes >= JOURNAL_BYTES_MIN;
-        let noted = if keeps { noted_of(base, path, &header(source, how))? } else { None };
-        let part = base.create_file(&beside(path, "part"), false, noted.is_none())?;
-        let mut it = Ranged {
+        Ranged {
             base: base.clone(),
             path: path.to_vec(),
             part,
+            part_name,
             claim: None,
+            small: None,
             how,
             source,
-            mode: mode.or(there).unwrap_or(MODE_NEW),
-            is_fresh: noted.is_none(),
+            mode,
+            is_fresh: true,
+            has_hole: AtomicBool::new(false),
             resumed: 0,
             state: Mutex::new(state),
-        };
+        }
+    }
+
+    fn open(base: &Dir, path: &[u8], source: Source, mode: Option<u32>, how: How) -> io::Result<Ranged> {
+        let there = mode_there(base, path)?;
+        let keeps = source.bytes >= JOURNAL_BYTES_MIN;
+        let noted = if keeps { noted_of(base, path, &header(source, how))? } else { None };
+        let part_name = beside(path, "part");
+        let part = base.create_file(&part_name, false, noted.is_none())?;
+        let mode = mode.or(there).unwrap_or(MODE_NEW);
+        let mut it =
+            Ranged { is_fresh: noted.is_none(), ..Ranged::of(base, path, (part, part_name), (source, mode), how) };
         let known = it.read_back(noted.unwrap_or_default())?;
         sys::fs::truncate(&it.part, source.bytes)?;
         if keeps {
@@ -226,7 +265,10 @@ impl Ranged {
         self.unlock();
         let digest = named?;
         if self.how.durability >= Durability::Published {
-            self.base.sync(folder_of(&self.path))?;
+            match &self.small {
+                Some(small) => small.named_in(folder_of(&self.path)),
+                None => self.base.sync(folder_of(&self.path))?,
+            }
         }
         Ok(Whole { bytes: self.source.bytes, digest })
     }
@@ -237,11 +279,16 @@ impl Ranged {
             _ => self.lock().digest.root(),
         };
         let digest = digest.ok_or(io::ErrorKind::InvalidData)?;
+        if self.has_hole.load(Ordering::Relaxed) {
+            sys::fs::truncate(&self.part, self.source.bytes)?;
+        }
         sys::fs::set_file_meta(&self.part, Some(self.mode), mtime_s.map(|seconds| (seconds, 0)))?;
-        if self.how.durability >= Durability::Flushed && !sys::fs::is_memory_file_system(&self.part) {
+        // Of a small file the question costs as much as the flush that it spares.
+        let is_kept = self.small.is_some() || !sys::fs::is_memory_file_system(&self.part);
+        if self.how.durability >= Durability::Flushed && is_kept {
             sync_or_drop(&self.part)?;
         }
-        self.base.rename(&beside(&self.path, "part"), &self.path)?;
+        self.base.rename(&self.part_name, &self.path)?;
         Ok(digest)
     }
 
@@ -261,8 +308,10 @@ impl Ranged {
 
     fn remove(&self) {
         // The journal first: without it a part says nothing.
-        let _ = self.base.remove_file(&beside(&self.path, "journal"));
-        let _ = self.base.remove_file(&beside(&self.path, "part"));
+        if self.small.is_none() {
+            let _ = self.base.remove_file(&beside(&self.path, "journal"));
+        }
+        let _ = self.base.remove_file(&self.part_name);
     }
 
     fn unlock(&mut self) {
@@ -281,6 +330,16 @@ impl Ranged {
         journal.write_all_at(&records, *end)?;
         *end += records.len() as u64;
         Ok(())
+    }
+}
+
+/// Permission bits of the file that stands there, if one does.
+fn mode_there(base: &Dir, path: &[u8]) -> io::Result<Option<u32>> {
+    match base.stat(path) {
+        Ok(stat) if stat.kind == Kind::File => Ok(Some(stat.mode)),
+        Ok(stat) => Err(io::Error::from_raw_os_error(if stat.kind == Kind::Folder { EISDIR } else { EINVAL })),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -373,6 +432,8 @@ impl Stretch<'_> {
         }
         if !is_zero && !slices.is_empty() {
             sys::fs::write_at_gathered(&self.of.part, &mut slices, from)?;
+        } else if self.of.small.is_some() && self.at > from {
+            self.of.has_hole.store(true, Ordering::Relaxed);
         }
         // A chunk is noted after it was written.
         if self.fresh.len() >= NOTED_AT_ONCE || self.left() == 0 {
@@ -449,6 +510,55 @@ mod tests {
             assert_eq!(std::fs::read(path.join("f")).unwrap(), content);
             assert_eq!(std::fs::read_dir(&path).unwrap().count(), 1);
         }
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn small_files_have_their_length_also_where_they_end_in_zeros_and_nothing_stays_beside_them() {
+        let (path, dir) = folder("small");
+        let small = Arc::new(Small::default());
+        for len in [0usize, 1, 100_000, (2 << 20) + 5] {
+            let mut content = bytes(len);
+            content[len / 2..].fill(0);
+            let source = Source { bytes: len as u64, mtime_s: Some(1_000_000) };
+            let name = format!("f{len}").into_bytes();
+            let begin = || Ranged::begin_small((&dir, &small), &name, source, (Some(0o640), false), HOW);
+            let file = begin().unwrap();
+            assert_eq!(begin().unwrap_err().raw_os_error(), Some(EBUSY), "the same name twice in one copy");
+            let mut stretch = file.stretch(0..len as u64);
+            for run in content.chunks(30_001) {
+                assert_eq!(stretch.put(std::iter::once(run)).unwrap(), 0);
+            }
+            drop(stretch);
+            assert_eq!(file.publish(Some(1_000_000)).unwrap().digest, *blake3::hash(&content).as_bytes());
+            assert_eq!(std::fs::read(path.join(format!("f{len}"))).unwrap(), content);
+        }
+        let cut = Source { bytes: 10, mtime_s: None };
+        let file = Ranged::begin_small((&dir, &small), b"cut", cut, (None, true), HOW).unwrap();
+        file.stretch(0..10).put(std::iter::once(&b"nine byte"[..])).unwrap();
+        assert_eq!(file.publish(None).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        small.end(&dir, true).unwrap();
+        assert_eq!(std::fs::read_dir(&path).unwrap().count(), 4, "the files and nothing else");
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn what_a_killed_copy_left_of_small_files_goes_with_the_next() {
+        let (path, dir) = folder("killed");
+        let source = Source { bytes: 3, mtime_s: None };
+        let killed = Arc::new(Small::default());
+        let file = Ranged::begin_small((&dir, &killed), b"f", source, (None, true), HOW).unwrap();
+        // As a kill leaves it: its part stays, its lock is gone.
+        let part = file.part_name.clone();
+        drop((file, killed));
+        assert!(dir.stat(&part).is_ok());
+        let next = Arc::new(Small::default());
+        let file = Ranged::begin_small((&dir, &next), b"f", source, (None, false), HOW).unwrap();
+        assert!(dir.stat(&part).is_err(), "what was left is gone");
+        file.stretch(0..3).put(std::iter::once(&b"all"[..])).unwrap();
+        file.publish(None).unwrap();
+        next.end(&dir, true).unwrap();
+        assert_eq!(std::fs::read_dir(&path).unwrap().count(), 1);
         std::fs::remove_dir_all(path).unwrap();
     }
 

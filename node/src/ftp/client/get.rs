@@ -20,7 +20,8 @@ use engine::rail::plain::range::{Left, range};
 use engine::rail::plain::{Cut, Heard, Line, receive};
 use engine::tree::is_ours;
 use engine::tree::sink::open_ended::{From, How, OpenEnded};
-use engine::tree::sink::ranged::{Ranged, Source, Stretch};
+use engine::tree::sink::ranged::{JOURNAL_BYTES_MIN, Ranged, Source, Stretch};
+use engine::tree::sink::small::Small;
 use engine::worker::bound::Bound;
 use proto::ftp::client::listing::Kind;
 use proto::ftp::client::name::NAME_BYTES_MAX;
@@ -70,6 +71,8 @@ pub struct Get {
     pub queue: Queue<Piece>,
     /// Where files go.
     pub base: Dir,
+    /// What small ones share.
+    pub small: Arc<Small>,
     /// How files become.
     pub how: How,
     /// Files with the same size and time stay.
@@ -183,12 +186,15 @@ impl Get {
 
     /// Is something to be asked of the server before it is known what to do with a file?
     fn needs_a_look(&self, task: &FileTask) -> bool {
-        let big = task.bytes.is_none_or(|bytes| bytes >= 8 * CHUNK_BYTES);
+        let big = task.bytes.is_none_or(|bytes| bytes >= JOURNAL_BYTES_MIN);
         big || task.is_link || (self.keep && task.mtime_s.is_none() && self.stands(task).is_some())
     }
 
     /// The time of the file that stands here with the same length.
     fn stands(&self, task: &FileTask) -> Option<i64> {
+        if task.is_new || !self.keep {
+            return None;
+        }
         let stat = self.base.stat(&task.near).ok()?;
         (stat.kind == sys::fs::Kind::File && Some(stat.bytes) == task.bytes).then_some(stat.mtime_s)
     }
@@ -205,7 +211,7 @@ impl Get {
                 return Err(error);
             }
         }
-        let Some(bytes) = task.bytes.filter(|&bytes| bytes >= 8 * CHUNK_BYTES) else { return Ok(Some(task)) };
+        let Some(bytes) = task.bytes.filter(|&bytes| bytes >= JOURNAL_BYTES_MIN) else { return Ok(Some(task)) };
         self.split(task, bytes);
         Ok(None)
     }
@@ -222,7 +228,7 @@ impl Get {
         }
         let stands = self.stands(task);
         if task.mtime_s.is_none()
-            && (task.bytes.is_none_or(|it| it >= 8 * CHUNK_BYTES) || (self.keep && stands.is_some()))
+            && (task.bytes.is_none_or(|it| it >= JOURNAL_BYTES_MIN) || (self.keep && stands.is_some()))
         {
             task.mtime_s = control.modified(&task.far)?;
         }
@@ -420,7 +426,8 @@ impl Get {
     fn small(&self, control: &mut Control<'_>, it: Asked, bytes: u64, stream: TcpStream) -> Result<(), Trouble> {
         let Asked { ref task, ahead, .. } = it;
         let source = Source { bytes, mtime_s: task.mtime_s };
-        let ranged = match Ranged::begin(&self.base, &task.near, source, mode_of(task), self.how) {
+        let (place, mode) = ((&self.base, &self.small), (mode_of(task), task.is_new));
+        let ranged = match Ranged::begin_small(place, &task.near, source, mode, self.how) {
             Ok(ranged) => ranged,
             Err(error) => {
                 drop(stream);
@@ -760,10 +767,10 @@ impl Get {
                 return Ok(());
             }
         };
-        if !self.make(&folder) {
+        let Some(is_new) = self.make(&folder) else {
             self.queue.done(1);
             return Ok(());
-        }
+        };
         let (mut tasks, mut found) = (Vec::new(), (0, 0));
         for entry in listing.entries {
             if is_ours(&entry.name) || entry.name.len() > NAME_BYTES_MAX {
@@ -787,6 +794,7 @@ impl Get {
                         mtime_s: entry.modified_s,
                         mode,
                         is_link,
+                        is_new,
                         tries: 0,
                     }));
                 }
@@ -814,25 +822,27 @@ impl Get {
         Ok(())
     }
 
-    /// Makes a folder here.
-    fn make(&self, folder: &FolderTask) -> bool {
+    /// Makes a folder here, and says whether it is new, so that nothing is in it. `None`: it cannot be.
+    fn make(&self, folder: &FolderTask) -> Option<bool> {
         if self.dry_run {
             self.queue.tally().folders += 1;
-            return true;
+            return Some(false);
         }
-        let made = if folder.near.is_empty() { Ok(()) } else { self.base.make_dir(&folder.near, 0o755) };
+        let is_base = folder.near.is_empty();
+        let made = if is_base { Ok(()) } else { self.base.make_dir(&folder.near, 0o755) };
+        let is_new = made.is_ok() && !is_base;
         match made {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && self.base.open_dir(&folder.near).is_ok() => {}
             Err(error) => {
                 self.queue.tally().fault(&folder.near, kind_of(&error), error.to_string(), false);
-                return false;
+                return None;
             }
             Ok(()) => self.queue.tally().folders += 1,
         }
         if let Some(seconds) = folder.mtime_s {
             self.queue.tally().times.push((folder.near.clone(), seconds));
         }
-        true
+        Some(is_new)
     }
 }
 

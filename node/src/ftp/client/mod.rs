@@ -237,6 +237,7 @@ fn copy<'s>(
         let get = Get {
             queue: Queue::new(streams),
             base: plan.base,
+            small: Arc::default(),
             how,
             keep: request.keep,
             dry_run: request.dry_run,
@@ -421,6 +422,9 @@ fn end_get(get: &Get, request: &JobRequest, events: &mut Events<'_>) -> Result<T
         if let Err(error) = set {
             events.detail(&format!("the time of a folder is not kept: {error}"));
         }
+    }
+    if let Err(error) = get.small.end(&get.base, is_whole) {
+        return Err(Exit::of_io(&error).fail("bring names of files to stable storage", error));
     }
     match get.queue.ended() {
         Some(failure) => Err(failure),

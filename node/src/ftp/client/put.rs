@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::rail::plain::bufs::Bufs;
+use engine::rail::plain::send::Way;
 use engine::rail::plain::{Cut, Heard, Line, send};
 use engine::tree::is_ours;
 use engine::worker::bound::Bound;
@@ -323,7 +324,10 @@ impl Put {
         let mut line = Line::new(stream.as_fd(), control.as_fd(), || Heard::Deaf, &self.bound, control.stall());
         let mut keys = tls.as_mut().map(|tls| &mut tls.keys);
         let sent = match keys.as_deref_mut() {
-            None => send::file(&mut line, file, range, take, |buf| home = Some(buf)),
+            None => {
+                let way = Way::of(line.socket);
+                send::file(&mut line, (file, way), range, take, |buf| home = Some(buf))
+            }
             Some(keys) => take().and_then(|mut buf| {
                 let sent = send::file_sealed(&mut line, keys, file, range, &mut buf);
                 home = Some(buf);

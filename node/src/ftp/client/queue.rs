@@ -30,6 +30,8 @@ pub struct FileTask {
     pub mode: Option<u32>,
     /// It may be a link to anything.
     pub is_link: bool,
+    /// Its folder here was made by this copy: nothing stands at its name.
+    pub is_new: bool,
     /// Attempts that came to nothing because a connection was lost.
     pub tries: u8,
 }

@@ -25,6 +25,8 @@ use crate::ftp::tls::{encode, key_of};
 
 /// Servers of one control session: itself.
 const SESSIONS: usize = 8;
+/// A record with all that is around it, and a little of the next.
+const RECORD_BYTES: usize = 20 << 10;
 /// What a peer may say before its handshake is over.
 const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
 
@@ -133,12 +135,11 @@ pub fn connect(
         let mut is_over = false;
         match state.map_err(io::Error::other)? {
             ConnectionState::EncodeTlsData(mut state) => encode(&mut state, &mut outgoing)?,
-            ConnectionState::TransmitTlsData(state) => {
+            // It goes with what comes next, at the latest before anything is waited for: one segment instead of two, and one wake-up of the server.
+            ConnectionState::TransmitTlsData(state) => state.done(),
+            ConnectionState::BlockedHandshake => {
                 stream.write_all(&outgoing)?;
                 outgoing.clear();
-                state.done();
-            }
-            ConnectionState::BlockedHandshake => {
                 incoming.drain(..std::mem::take(&mut discard));
                 take_record(stream, &mut ahead, &mut incoming)?;
             }
@@ -184,7 +185,7 @@ pub fn connect(
 
 /// Gives the library the next record, once it is whole.
 fn take_record(stream: &mut TcpStream, ahead: &mut Vec<u8>, incoming: &mut Vec<u8>) -> io::Result<()> {
-    let mut room = [0; 4096];
+    let mut room = [0; RECORD_BYTES];
     loop {
         let whole = record_bytes(ahead).map_err(|broken| io::Error::other(format!("no TLS came ({broken:?})")))?;
         if let Some(bytes) = whole.filter(|&bytes| bytes <= ahead.len()) {
