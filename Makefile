@@ -13,7 +13,7 @@ N ?= 200
 SEED ?= 1
 FIRST ?= 0
 
-.PHONY: help interop build book reference record pages test test-all e2e-quick needs unit e2e vmtest mutants lint deny demo race bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes host-limit policers crowd grid grid-distance grid-real torture torture-forged torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci traces path
+.PHONY: help interop build book reference record pages test test-all e2e-quick needs unit e2e vmtest mutants lint deny demo race bench bench-quick bench-small bench-paths bench-wan bench-wan-quick bench-disk bench-volumes beside changes host-limit policers crowd grid grid-distance grid-real torture torture-forged torture-ftp torture-holes torture-memory forecast limiter zeros sim sims fuzz fuzz-quick hosts lab-accuracy ci traces path
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -175,6 +175,9 @@ soak: build ## one daemon, jobs of every kind with kills on both sides, SECONDS 
 
 thousand: build ## 1,000 jobs at once on one daemon of 512 MiB: equal, fair, and no newcomer waits (16 GB of memory for the clients; some minutes)
 	JOBS=1000 MEMORY_MIB=512 LIMIT=1200 E2E_SECONDS=1800 lab/e2e/run.sh thousand
+
+torture-ftp: build ## kill -9 of either end at N random instants of transfers by FTP (N=200): our client with our server and vsftpd, LHDATA, curl, MODE E by globus-url-copy (half an hour; KINDS="LHDATA put,MODE E put": of these)
+	N=$(N) lab/e2e/run.sh 35-ftp
 
 torture-forged: build ## a million random and a million changed packets beside a live job over UDP
 	E2E_SECONDS=900 FORGED=3600000 lab/e2e/run.sh datagrams

@@ -35,7 +35,7 @@ round() {
     same_tree "$TREE" "$DST/$name" "$name: what came is the same"
     nothing_of_ours "$DST/$name" "$name: and nothing else stands here"
     is "$(stat -c %Y "$DST/$name/large")" "$(stat -c %Y "$TREE/large")" "$name: its time is kept"
-    is "$(grep -c 'far side unread:\|far side was read' "$LAB/$name-get")" 1 "$name: the report says whether the far side was read"
+    is "$(grep -c 'far side unread:\|far side was asked' "$LAB/$name-get")" 1 "$name: the report says whether the far side was asked"
     "$LONGHAUL" cp "$@" --json "$at/up" "$DST/$name" >"$LAB/$name-again" 2>&1
     is "$(grep '"event":"done"' "$LAB/$name-again" | grep -o '"files":[0-9]*')" '"files":0' "$name: a second run moves nothing"
     # Killed in the middle: no file under its name, and the next run brings what is missing.
@@ -189,7 +189,7 @@ C
         round proftpd ftp://ada@127.0.0.1:2194 "$ROOT" "${clear[@]}"
         rm -rf "$ROOT/up"
         round proftpd-tls ftp://ada@127.0.0.1:2194 "$ROOT" "${tls[@]}"
-        if grep -q 'the far side was read: ' "$LAB/proftpd-tls-get"; then ok "proftpd by TLS: its digest of every file is compared"; else not_ok "proftpd by TLS: its digest of every file is compared" "$(cat "$LAB/proftpd-tls-get")"; fi
+        if grep -q 'the far side was asked: ' "$LAB/proftpd-tls-get"; then ok "proftpd by TLS: its digest of every file is compared"; else not_ok "proftpd by TLS: its digest of every file is compared" "$(cat "$LAB/proftpd-tls-get")"; fi
         end
     fi
     place pure

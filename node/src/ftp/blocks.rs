@@ -53,6 +53,7 @@ impl Session<'_> {
             })?;
             // The end of a short file is not to wait for the peer's word that it has its beginning.
             stream.set_nodelay(true).map_err(failed)?;
+            data::set_buffers(&stream, self.machine.buffer_bytes());
             plain::prepare(&stream).map_err(failed)?;
             streams.push(stream);
         }
@@ -110,7 +111,10 @@ impl Session<'_> {
                 return Err(end);
             }
         };
-        let whole = part.publish(bytes).map_err(|error| End::File(fault_of(&error)))?;
+        let mut begun = None;
+        let whole = part.publish_seen(bytes, |file| begun = self.begin_known(file));
+        let whole = whole.map_err(|error| End::File(fault_of(&error)))?;
+        self.end_known(begun, &whole);
         self.keep(streams);
         Ok(Over::Stored { bytes: whole.bytes, digest: self.digest_words(&whole.digest), name })
     }

@@ -40,6 +40,7 @@ use sys::fs::Dir;
 use certificate::Certificate;
 use data::Ports;
 use data::one_port::OnePort;
+use digests::known::Known;
 use session::Session;
 use tries::Tries;
 use users::Users;
@@ -141,6 +142,7 @@ pub struct Door {
     pub(crate) tries: Tries,
     pub(crate) one_port: Option<Arc<OnePort>>,
     pub(crate) upgrade: OnceLock<Upgrade>,
+    pub(crate) known: Known,
     crowd: Mutex<Crowd>,
     idle: AtomicUsize,
 }
@@ -235,6 +237,7 @@ impl Server {
                 tries,
                 one_port,
                 upgrade: OnceLock::new(),
+                known: Known::default(),
                 crowd,
                 idle,
             }),

@@ -18,7 +18,7 @@ use engine::rail::plain::bufs::Taken;
 use engine::rail::plain::{self, Cut, Heard, Keys, Line, receive, send};
 use engine::tree::is_ours;
 use engine::tree::sink::open_ended::scattered::Scattered;
-use engine::tree::sink::open_ended::{From, OpenEnded};
+use engine::tree::sink::open_ended::{From, OpenEnded, Whole};
 use engine::worker::bound::Bound;
 use sys::fs::{Dir, Kind};
 
@@ -28,9 +28,11 @@ use proto::ftp::path;
 use proto::ftp::session::Session as Machine;
 use proto::ftp::session::fault::{End, Fault};
 use proto::ftp::session::{self as machine, Connect, Form, Over, Prepared, Transfer, TransferKind};
+use proto::wire::control::DigestKind;
 
 use super::control::ControlLine;
 use super::data::{self, Way};
+use super::digests::known::Begun as Hashed;
 use super::files::{facts_of, fault_of};
 use super::session::{Clock, Session};
 use super::tls::{self, Next};
@@ -104,6 +106,7 @@ impl Session<'_> {
             _ => None,
         };
         plain::prepare(&stream).map_err(failed)?;
+        data::set_buffers(&stream, self.machine.buffer_bytes());
         Ok(Data { stream, keys, beside })
     }
 
@@ -375,14 +378,28 @@ impl Session<'_> {
             let _ = send::end(&mut line, keys);
         }
         drop(data);
-        let whole = part.publish().map_err(|error| End::File(fault_of(&error)))?;
+        let mut begun = None;
+        let whole = part.publish_seen(|file| begun = self.begin_known(file));
+        let whole = whole.map_err(|error| End::File(fault_of(&error)))?;
+        self.end_known(begun, &whole);
         Ok(Over::Stored { bytes: whole.bytes, digest: self.digest_words(&whole.digest), name })
+    }
+
+    /// An upload is whole and has no name yet. Is its digest one that HASH can be answered with?
+    pub(super) fn begin_known(&self, file: &File) -> Option<Hashed> {
+        (self.door.settings.how.digest == DigestKind::Blake3).then(|| self.door.known.begin(file)).flatten()
+    }
+
+    pub(super) fn end_known(&self, begun: Option<Hashed>, whole: &Whole) {
+        if let Some(begun) = begun {
+            self.door.known.end(begun, whole.bytes, hex(&whole.digest));
+        }
     }
 
     pub(super) fn digest_words(&self, digest: &[u8; 32]) -> String {
         match self.door.settings.how.digest {
-            proto::wire::control::DigestKind::Blake3 => format!("BLAKE3 {}", hex(digest)),
-            proto::wire::control::DigestKind::Crc64 => {
+            DigestKind::Blake3 => format!("BLAKE3 {}", hex(digest)),
+            DigestKind::Crc64 => {
                 format!("CRC-64/NVME {:016x}", u64::from_le_bytes(digest[..8].try_into().unwrap_or_default()))
             }
         }

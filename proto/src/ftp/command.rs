@@ -267,6 +267,9 @@ pub struct Part {
     pub to: Option<u64>,
 }
 
+/// What a client may ask of a socket's buffers (SBUF).
+pub const BUFFER_BYTES_MAX: u64 = 16 << 20;
+
 /// A command with what it wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
@@ -284,6 +287,8 @@ pub enum Command {
     Options(Options),
     /// ALLO.
     Allocate(u64),
+    /// SBUF: bytes; 0: as the kernel thinks right.
+    BufferSize(u64),
     /// REST.
     Restart(u64),
     /// RANG; `None`: the whole file again.
@@ -395,7 +400,10 @@ impl Command {
                 b"E" | b"e" => Ok(Command::Blocks(true)),
                 _ => no(504, "MODE S and MODE E: deflate is slower than the wire here."),
             },
-            V::BufferSize if number(text).is_none() => no(501, "SBUF wants a number of bytes."),
+            V::BufferSize => match number(text).filter(|&bytes| bytes <= BUFFER_BYTES_MAX) {
+                Some(bytes) => Ok(Command::BufferSize(bytes)),
+                None => no(501, "SBUF wants a number of bytes, 16 MiB at most; 0: as many as the kernel thinks right."),
+            },
             V::DataAuthentication if !text.eq_ignore_ascii_case(b"N") => {
                 no(504, "DCAU N: GSI is not built here, so no data connection is authenticated by it.")
             }
@@ -656,7 +664,8 @@ mod tests {
             (b"ESTO A 5 a b", Command::Into(5, path())),
             (b"SPOR 10,0,0,9,8,0", Command::Dial("10.0.0.9:2048".parse().unwrap())),
             (b"DCAU N", Command::Plain(Verb::DataAuthentication)),
-            (b"SBUF 4194304", Command::Plain(Verb::BufferSize)),
+            (b"SBUF 4194304", Command::BufferSize(4 << 20)),
+            (b"SBUF 0", Command::BufferSize(0)),
             (b"HASH a b", Command::Hash(None, Part::default(), path())),
             (b"XCRC a b", Command::Hash(Some(Digest::Crc32), Part::default(), path())),
             (b"XMD5 \"a b\" 3", Command::Hash(Some(Digest::Md5), Part { from: 3, to: None }, path())),
@@ -718,6 +727,7 @@ mod tests {
             (b"DCAU A", 504),
             (b"DCAU S x", 504),
             (b"SBUF x", 501),
+            (b"SBUF 16777217", 501),
             (b"STRU R", 504),
             (b"AUTH GSSAPI", 504),
             (b"PROT C", 534),

@@ -13,6 +13,7 @@ mod dir; // a root and the names beneath it
 mod meta; // an entry's own metadata
 mod lock; // locks of whole files
 mod storage; // file systems and the page cache
+mod watch; // were files written since?
 
 pub use self::dir::{Dir, Entry, List};
 pub use self::file::{
@@ -25,3 +26,4 @@ pub use self::lock::try_lock;
 pub use self::meta::{Attribute, Pin, each_name};
 pub use self::stat::{Kind, Space, Stat, device_numbers};
 pub use self::storage::{Cached, DirectAlign, Map, Mount, cached, direct_align, mount_of, read_mapped};
+pub use self::watch::Watches;

@@ -461,8 +461,17 @@ impl OpenEnded {
     ///
     /// # Errors
     /// The file system's; the part is gone then.
-    pub fn publish(mut self) -> io::Result<Whole> {
-        let published = self.name();
+    pub fn publish(self) -> io::Result<Whole> {
+        self.publish_seen(|_| ())
+    }
+
+    /// As `publish`; `before` sees the file, which nobody has open for writing any more, when it is whole and has no name yet. It is not called where
+    /// the file cannot be opened once more.
+    ///
+    /// # Errors
+    /// As of `publish`.
+    pub fn publish_seen(mut self, before: impl FnOnce(&File)) -> io::Result<Whole> {
+        let published = self.name(before);
         if published.is_err() {
             self.remove();
         }
@@ -476,12 +485,16 @@ impl OpenEnded {
         Ok(Whole { bytes, digest: self.hash.finish() })
     }
 
-    fn name(&mut self) -> io::Result<()> {
+    fn name(&mut self, before: impl FnOnce(&File)) -> io::Result<()> {
         self.end_hole()?;
         self.flushed()?;
         sys::fs::set_file_meta(&self.part, Some(self.mode), None)?;
         if self.how.durability >= Durability::Flushed && !self.in_memory {
             sync_or_drop(&self.part)?;
+        }
+        if let Ok(whole) = self.base.open_file(&beside(&self.path, "part"), false) {
+            self.part = Arc::new(whole);
+            before(&self.part);
         }
         self.base.rename(&beside(&self.path, "part"), &self.path)
     }

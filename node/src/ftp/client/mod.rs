@@ -3,7 +3,7 @@
 //! For: `ftp://` and `ftps://` as an end of `cp` and `sync`, and what `verify` looks at.
 //! In and out: a `JobRequest` with such an end; `JobEvent`s on the way, an exit code out.
 //! Invariants: the other end of such a copy is this host; the bytes move by the engine (`rail::plain`, `tree::sink`), and have their name when all of them
-//! came; what the server does not say is not claimed: the report says whether the far side was read.
+//! came; what the server does not say is not claimed: the report says whether the far side was asked.
 //! Absent on purpose: two servers at once, receipts (nobody signs at the other end).
 //!
 //! The modules stand in the order in which a copy meets them.
@@ -281,11 +281,11 @@ fn say_read(done: &Tally, word: Option<&str>, server: &Server, events: &mut Even
     match word {
         Some(word) if done.verified == done.files => {
             events.note(&format!(
-                "the far side was read: {host} told the digest of every file ({word}), and it is the same"
+                "the far side was asked: {host} told the digest of every file ({word}), and it is the same"
             ));
         }
         Some(word) => events.note(&format!(
-            "the far side was read in part: {host} told the digest of {} of {} files ({word})",
+            "the far side was asked in part: {host} told the digest of {} of {} files ({word})",
             done.verified, done.files
         )),
         None => events

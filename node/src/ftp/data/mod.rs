@@ -102,6 +102,18 @@ fn listen(address: IpAddr, port: u16) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
+/// Gives a socket buffers of so many bytes, each way. 0, and more than the host lets anybody have (net.core.rmem_max, wmem_max): it is left to the kernel,
+/// whose own sizing may go beyond these limits where a fixed buffer may not. It is a wish: what cannot be had ends nothing.
+pub fn set_buffers(fd: impl AsFd, bytes: u64) {
+    if bytes == 0 {
+        return;
+    }
+    let _ = sys::sock::set_buffers(&fd, 0, 0).and_then(|it| {
+        let is_within = bytes <= it.recv_bytes_limit.min(it.send_bytes_limit);
+        if is_within { sys::sock::set_buffers(&fd, bytes, bytes) } else { Ok(it) }
+    });
+}
+
 /// The data connection. `beside`: the control connection, of which `heard` is asked when it has something.
 ///
 /// # Errors

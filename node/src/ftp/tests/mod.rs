@@ -26,6 +26,7 @@ struct Rig {
     fingerprint: String,
     /// Where rails go.
     rails: Option<SocketAddr>,
+    door: Arc<Door>,
 }
 
 impl Rig {
@@ -63,6 +64,7 @@ impl Rig {
         change(&mut settings);
         let (root, fingerprint) = (settings.root.clone(), certificate.fingerprint.clone());
         let server = Server::bind(settings, users, certificate).unwrap();
+        let door = Arc::clone(&server.door);
         let mut rails = None;
         let daemon = has_daemon.then(|| {
             let listen = "127.0.0.1:0".parse().unwrap();
@@ -75,7 +77,7 @@ impl Rig {
         let (address, stop) = (server.address().unwrap(), Event::new().unwrap());
         let event = stop.clone();
         let thread = Some(std::thread::spawn(move || server.run(&event).unwrap()));
-        Rig { place, address, password, stop, thread, daemon, fingerprint, rails }
+        Rig { place, address, password, stop, thread, daemon, fingerprint, rails, door }
     }
 
     fn root(&self) -> PathBuf {
@@ -967,4 +969,6 @@ fn sessions_over_one_connection_export_secrets_of_their_own() {
     assert!(secret(1).is_err(), "its server's word was for another session");
 }
 
+mod digests; // without reading
 mod mode_e; // over several data connections
+mod rates; // of users

@@ -290,3 +290,29 @@ fn mode_e_is_for_networks_that_may_speak_in_clear_alone() {
     client.wants("SPAS", "530");
     client.wants("USER ada", "530");
 }
+
+#[test]
+fn buffers_are_as_large_as_sbuf_says() {
+    let rig = Rig::new("e-sbuf", |_| {});
+    let mut it = Sender::new(&rig);
+    it.client.wants("SBUF 99999999999", "501");
+    // What goes to a port that nobody reads yet: the window that was opened, and what this end holds itself.
+    let mut room = |said: &str| {
+        it.client.wants(said, "200");
+        it.listen();
+        let mut stream = it.dial();
+        sys::sock::set_buffers(&stream, 0, 64 << 10).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let (mut went, piece) = (0, vec![0; 64 << 10]);
+        for _ in 0..20 {
+            while let Ok(bytes) = stream.write(&piece) {
+                went += bytes;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        went
+    };
+    let (own, small, large) = (room("SBUF 0"), room("SBUF 8192"), room("SBUF 16777216"));
+    assert!(small + (16 << 10) < own, "{small}, {own}");
+    assert!(large + (32 << 10) >= own, "more than the host allows makes nothing smaller: {large}, {own}");
+}

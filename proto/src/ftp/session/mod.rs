@@ -316,6 +316,8 @@ pub struct Session {
     is_blocks: bool,
     /// Connections that it sends over.
     parallel: u16,
+    /// SBUF.
+    buffer_bytes: u64,
     /// What the other end has, by REST in MODE E.
     have: Vec<(u64, u64)>,
     /// The transfer goes over connections of an earlier one.
@@ -352,6 +354,7 @@ impl Session {
             has_stopped: false,
             is_blocks: false,
             parallel: 1,
+            buffer_bytes: 0,
             have: Vec::new(),
             is_reused: false,
             told_ns: now_ns,
@@ -400,6 +403,12 @@ impl Session {
             Doing::Securing if now_ns >= self.deadline_ns() => self.on_closed(),
             _ => {}
         }
+    }
+
+    /// What the client wants of the buffers of data connections, each way, bytes; 0: what the kernel thinks right.
+    #[must_use]
+    pub const fn buffer_bytes(&self) -> u64 {
+        self.buffer_bytes
     }
 
     /// When `on_time` has something to do, if nothing else comes.
@@ -536,6 +545,8 @@ impl Session {
             Command::Plain(V::StoreUnique) => self.transfer(V::StoreUnique, b"", (part, None), have),
             Command::Named(verb, name) => self.on_name(verb, &name),
             Command::Set(verb, facts, name) => self.set(verb, facts, &name),
+            // HASH is of what RANG or REST chose (draft-ietf-ftpext2-hash section 3.1); those of old say it themselves.
+            Command::Hash(None, _, name) => self.hash(None, part, &name),
             Command::Hash(digest, part, name) => self.hash(digest, part, &name),
             Command::User(name) => self.user(name),
             Command::Pass(password) => self.pass(password),

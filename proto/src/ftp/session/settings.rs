@@ -59,7 +59,10 @@ impl Session {
                 }
                 (200, if blocks { "Blocks, over several connections." } else { "A stream." })
             }
-            Command::Plain(V::BufferSize) => (200, "Noted; the kernel makes buffers as large as the path needs."),
+            Command::BufferSize(bytes) => {
+                self.buffer_bytes = bytes;
+                (200, "So large are the buffers of the next data connections, if this host allows as much.")
+            }
             Command::Plain(V::DataAuthentication) => (200, "Data connections are not authenticated."),
             Command::Plain(V::StripedPassive) => return self.listen(V::StripedPassive),
             Command::Plain(V::Quit) => {

@@ -350,6 +350,23 @@ const FACTS: super::super::facts::Facts = super::super::facts::Facts {
 };
 
 #[test]
+fn hash_is_of_what_rang_chose_once_and_those_of_old_say_it_themselves() {
+    let mut rig = Rig::logged_in(BOTH);
+    rig.say("RANG 2 4\r\nHASH f\r\n");
+    let task = |digest, part| vec![Action::Work(Task::Hash(b"f".into(), digest, part))];
+    assert_eq!(rig.actions(), task(Digest::Sha256, Part { from: 2, to: Some(5) }));
+    rig.session.on_done(0, Ok(Outcome::Digest("ab".into(), 5)));
+    rig.codes();
+    assert_eq!(rig.text, "213 SHA-256 2-5 ab f\r\n");
+    for (said, digest) in [("HASH f\r\n", Digest::Sha256), ("RANG 2 4\r\nXMD5 f\r\n", Digest::Md5)] {
+        rig.say(said);
+        assert_eq!(rig.actions(), task(digest, Part::default()), "{said}");
+        rig.session.on_done(0, Ok(Outcome::Digest("ab".into(), 5)));
+        rig.codes();
+    }
+}
+
+#[test]
 fn what_is_asked_of_files_is_answered_as_the_standards_say() {
     let mut rig = Rig::logged_in(BOTH);
     for (said, outcome, wanted) in [

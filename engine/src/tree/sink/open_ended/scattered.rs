@@ -157,9 +157,17 @@ impl Scattered {
     ///
     /// # Errors
     /// InvalidData: not all of it came; the file system's. The part is gone then.
-    pub fn publish(mut self, end: u64) -> io::Result<Whole> {
+    pub fn publish(self, end: u64) -> io::Result<Whole> {
+        self.publish_seen(end, |_| ())
+    }
+
+    /// As `publish`; `before` is that of `OpenEnded::publish_seen`.
+    ///
+    /// # Errors
+    /// As of `publish`.
+    pub fn publish_seen(mut self, end: u64, before: impl FnOnce(&std::fs::File)) -> io::Result<Whole> {
         match self.complete(end) {
-            Ok(()) => self.of.publish(),
+            Ok(()) => self.of.publish_seen(before),
             Err(error) => {
                 self.of.discard();
                 Err(error)
