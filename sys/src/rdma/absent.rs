@@ -2,6 +2,7 @@
 //!
 //! For: whoever would use a device, who then needs not know which build this is.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
@@ -18,7 +19,7 @@ pub(super) const PROVIDERS: [&str; 0] = [];
 
 /// See the device's.
 #[derive(Debug)]
-pub enum Link {}
+pub struct Link(Infallible);
 
 /// See the device's.
 #[derive(Debug)]
@@ -30,11 +31,11 @@ pub struct Request {
 
 /// See the device's.
 #[derive(Debug)]
-pub enum Door {}
+pub struct Door(Infallible);
 
 /// See the device's.
 #[derive(Debug)]
-pub(super) enum Device {}
+pub(super) struct Device(Infallible);
 
 fn absent<T>() -> io::Result<T> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "RDMA is not in this build"))
@@ -49,13 +50,13 @@ impl Link {
     /// See the device's.
     #[must_use]
     pub fn device(&self) -> String {
-        match *self {}
+        match self.0 {}
     }
 
     /// See the device's.
     #[must_use]
     pub fn facts(&self) -> Facts {
-        match *self {}
+        match self.0 {}
     }
 }
 
@@ -87,68 +88,68 @@ impl Door {
     /// # Errors
     /// See the device's.
     pub fn next(&self) -> io::Result<Option<Request>> {
-        match *self {}
+        match self.0 {}
     }
 }
 
 impl AsFd for Door {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match *self {}
+        match self.0 {}
     }
 }
 
 impl Device {
     pub(super) fn new(link: &Link, _: &Arc<Mapping>, _: usize, _: Registration) -> io::Result<Device> {
-        match *link {}
+        match link.0 {}
     }
 }
 
 impl Queues for Device {
     fn takes(&self, _: &Connection) -> bool {
-        match *self {}
+        match self.0 {}
     }
 
     fn attach(&mut self, _: Connection, _: Receives) -> io::Result<Arc<OwnedFd>> {
-        match *self {}
+        match self.0 {}
     }
 
     fn has(&self, _: RawFd) -> bool {
-        match *self {}
+        match self.0 {}
     }
 
     fn post_send(&mut self, _: RawFd, _: u64, _: Buf, _: usize, _: usize) {
-        match *self {}
+        match self.0 {}
     }
 
     fn post_word(&mut self, _: RawFd, _: Word) {
-        match *self {}
+        match self.0 {}
     }
 
     fn post_receive(&mut self, _: Buf) {
-        match *self {}
+        match self.0 {}
     }
 
     fn receives(&self) -> usize {
-        match *self {}
+        match self.0 {}
     }
 
     fn take_receive(&mut self) -> Option<Buf> {
-        match *self {}
+        match self.0 {}
     }
 
     fn poll(&mut self, _: RawFd) -> Option<Completion> {
-        match *self {}
+        match self.0 {}
     }
 
     fn cut(&mut self, _: RawFd) {
-        match *self {}
+        match self.0 {}
     }
 
     fn detach(&mut self, _: RawFd, _: &mut dyn FnMut(Buf)) -> usize {
-        match *self {}
+        match self.0 {}
     }
 
     fn counts(&self) -> Counts {
-        match *self {}
+        match self.0 {}
     }
 }

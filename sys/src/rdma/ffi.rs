@@ -1,6 +1,6 @@
 //! Verbs and rdma_cm, declared by hand: what this program calls, and no more.
 //!
-//! Source: infiniband/verbs.h and rdma/rdma_cma.h of rdma-core 44, whose ABI is kept (IBVERBS_1.x, RDMACM_1.0); `tests/rdma_abi.rs` compares sizes
+//! Source: infiniband/verbs.h and rdma/rdma_cma.h of rdma-core 44, whose ABI is kept (IBVERBS_1.x, RDMACM_1.0); the test below compares sizes
 //! and offsets with the headers where these are installed. The three calls of the data path stand in a table of the context (struct
 //! ibv_context_ops), not among the library's symbols.
 //! Absent on purpose: everything one-sided (RDMA READ, WRITE, atomics), datagrams, extended verbs.
@@ -242,6 +242,13 @@ pub(super) const IBV_WR_SEND: c_int = 2;
 pub(super) const IBV_SEND_SIGNALED: u32 = 2;
 pub(super) const IBV_ACCESS_LOCAL_WRITE: c_int = 1;
 
+/// Which of the words of a [`DeviceAttr`] are read.
+pub(super) mod device {
+    pub(in crate::rdma) const MAX_QP_WR: usize = 28;
+    pub(in crate::rdma) const MAX_CQE: usize = 33;
+    pub(in crate::rdma) const MAX_SRQ_WR: usize = 54;
+}
+
 /// enum rdma_cm_event_type: those that are told apart here.
 pub(super) mod event {
     use std::ffi::c_int;
@@ -304,4 +311,115 @@ unsafe extern "C" {
     pub(super) fn rdma_disconnect(id: *mut CmId) -> c_int;
     pub(super) fn rdma_get_cm_event(channel: *mut EventChannel, event: *mut *mut CmEvent) -> c_int;
     pub(super) fn rdma_ack_cm_event(event: *mut CmEvent) -> c_int;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::{offset_of, size_of};
+    use std::process::Command;
+
+    use super::*;
+
+    /// Each as the C compiler has it, and as it stands here.
+    fn ours() -> Vec<(&'static str, usize)> {
+        vec![
+            ("offsetof(struct ibv_context, device)", offset_of!(Context, device)),
+            ("offsetof(struct ibv_context, ops.poll_cq)", offset_of!(Context, ops) + offset_of!(ContextOps, poll_cq)),
+            (
+                "offsetof(struct ibv_context, ops.req_notify_cq)",
+                offset_of!(Context, ops) + offset_of!(ContextOps, req_notify_cq),
+            ),
+            (
+                "offsetof(struct ibv_context, ops.post_srq_recv)",
+                offset_of!(Context, ops) + offset_of!(ContextOps, post_srq_recv),
+            ),
+            (
+                "offsetof(struct ibv_context, ops.post_send)",
+                offset_of!(Context, ops) + offset_of!(ContextOps, post_send),
+            ),
+            (
+                "offsetof(struct ibv_context, ops.post_recv)",
+                offset_of!(Context, ops) + offset_of!(ContextOps, post_recv),
+            ),
+            ("sizeof(struct ibv_context_ops)", size_of::<ContextOps>()),
+            ("offsetof(struct ibv_device, name)", offset_of!(Device, name)),
+            ("offsetof(struct ibv_comp_channel, fd)", offset_of!(CompChannel, fd)),
+            ("offsetof(struct ibv_mr, lkey)", offset_of!(Mr, lkey)),
+            ("sizeof(struct ibv_sge)", size_of::<Sge>()),
+            ("sizeof(struct ibv_recv_wr)", size_of::<RecvWr>()),
+            ("offsetof(struct ibv_recv_wr, num_sge)", offset_of!(RecvWr, num_sge)),
+            ("sizeof(struct ibv_send_wr)", size_of::<SendWr>()),
+            ("offsetof(struct ibv_send_wr, opcode)", offset_of!(SendWr, opcode)),
+            ("offsetof(struct ibv_send_wr, send_flags)", offset_of!(SendWr, send_flags)),
+            ("sizeof(struct ibv_wc)", size_of::<Wc>()),
+            ("offsetof(struct ibv_wc, status)", offset_of!(Wc, status)),
+            ("offsetof(struct ibv_wc, byte_len)", offset_of!(Wc, byte_len)),
+            ("sizeof(struct ibv_qp_init_attr)", size_of::<QpInitAttr>()),
+            ("offsetof(struct ibv_qp_init_attr, srq)", offset_of!(QpInitAttr, srq)),
+            (
+                "offsetof(struct ibv_qp_init_attr, cap.max_recv_sge)",
+                offset_of!(QpInitAttr, cap) + offset_of!(QpCap, max_recv_sge),
+            ),
+            ("offsetof(struct ibv_qp_init_attr, qp_type)", offset_of!(QpInitAttr, qp_type)),
+            ("offsetof(struct ibv_qp_init_attr, sq_sig_all)", offset_of!(QpInitAttr, sq_sig_all)),
+            ("sizeof(struct ibv_srq_init_attr)", size_of::<SrqInitAttr>()),
+            ("offsetof(struct ibv_srq_init_attr, attr.max_sge)", offset_of!(SrqInitAttr, max_sge)),
+            ("sizeof(struct ibv_port_attr)", size_of::<PortAttr>()),
+            ("offsetof(struct ibv_port_attr, active_mtu)", offset_of!(PortAttr, active_mtu)),
+            ("offsetof(struct ibv_port_attr, max_msg_sz)", offset_of!(PortAttr, max_msg_sz)),
+            ("sizeof(struct ibv_device_attr)", size_of::<DeviceAttr>()),
+            ("offsetof(struct ibv_device_attr, max_qp_wr)", 4 * device::MAX_QP_WR),
+            ("offsetof(struct ibv_device_attr, max_cqe)", 4 * device::MAX_CQE),
+            ("offsetof(struct ibv_device_attr, max_srq_wr)", 4 * device::MAX_SRQ_WR),
+            ("offsetof(struct rdma_event_channel, fd)", offset_of!(EventChannel, fd)),
+            ("offsetof(struct rdma_cm_id, verbs)", offset_of!(CmId, verbs)),
+            ("offsetof(struct rdma_cm_id, qp)", offset_of!(CmId, qp)),
+            ("offsetof(struct rdma_cm_id, route.addr.addr.ibaddr.sgid)", offset_of!(CmId, sgid)),
+            ("offsetof(struct rdma_cm_id, port_num)", offset_of!(CmId, port_num)),
+            ("sizeof(struct rdma_conn_param)", size_of::<ConnParam>()),
+            ("offsetof(struct rdma_conn_param, private_data_len)", offset_of!(ConnParam, private_data_len)),
+            ("offsetof(struct rdma_conn_param, rnr_retry_count)", offset_of!(ConnParam, rnr_retry_count)),
+            ("sizeof(struct rdma_cm_event)", size_of::<CmEvent>()),
+            ("offsetof(struct rdma_cm_event, event)", offset_of!(CmEvent, event)),
+            ("offsetof(struct rdma_cm_event, param.conn.private_data)", offset_of!(CmEvent, conn)),
+            ("RDMA_PS_TCP", RDMA_PS_TCP as usize),
+            ("IBV_QPT_RC", IBV_QPT_RC as usize),
+            ("IBV_WR_SEND", IBV_WR_SEND as usize),
+            ("IBV_SEND_SIGNALED", IBV_SEND_SIGNALED as usize),
+            ("IBV_ACCESS_LOCAL_WRITE", IBV_ACCESS_LOCAL_WRITE as usize),
+            ("RDMA_CM_EVENT_CONNECT_REQUEST", event::CONNECT_REQUEST as usize),
+            ("RDMA_CM_EVENT_ESTABLISHED", event::ESTABLISHED as usize),
+            ("RDMA_CM_EVENT_REJECTED", event::REJECTED as usize),
+            ("RDMA_CM_EVENT_DISCONNECTED", event::DISCONNECTED as usize),
+            ("RDMA_CM_EVENT_DEVICE_REMOVAL", event::DEVICE_REMOVAL as usize),
+            ("RDMA_CM_EVENT_TIMEWAIT_EXIT", event::TIMEWAIT_EXIT as usize),
+        ]
+    }
+
+    /// Compiles a C program beside ours. Without a compiler or the headers there is nothing to compare with.
+    #[test]
+    fn structs_are_those_of_the_headers_that_are_installed() {
+        let folder = std::env::temp_dir().join(format!("longhaul-rdma-abi-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let (source, program) = (folder.join("abi.c"), folder.join("abi"));
+        let lines: String = ours().iter().map(|(what, _)| format!("printf(\"%zu\\n\", (size_t)({what}));\n")).collect();
+        let text = format!(
+            "#include <stddef.h>\n#include <stdio.h>\n#include <rdma/rdma_cma.h>\nint main(void) {{\n{lines}return 0;\n}}\n"
+        );
+        std::fs::write(&source, text).expect("a file");
+        let has_headers = std::path::Path::new("/usr/include/rdma/rdma_cma.h").exists();
+        let made = Command::new("cc").arg(&source).arg("-o").arg(&program).output();
+        match made {
+            Ok(made) if has_headers => assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr)),
+            _ => return eprintln!("no C compiler or no headers of rdma-core here: nothing compared"),
+        }
+        let said = Command::new(&program).output().expect("it was just made").stdout;
+        let theirs: Vec<usize> =
+            String::from_utf8_lossy(&said).lines().map(|line| line.parse().expect("a number")).collect();
+        assert_eq!(theirs.len(), ours().len());
+        for ((what, ours), theirs) in ours().into_iter().zip(theirs) {
+            assert_eq!(ours, theirs, "{what}");
+        }
+        let _ = std::fs::remove_dir_all(folder);
+    }
 }

@@ -170,8 +170,9 @@ impl Device {
         let mut attr = ffi::DeviceAttr { words: [0; 58] };
         // SAFETY: the context is open; the device's figures are written to the local `attr`, which has their size.
         answer(unsafe { ffi::ibv_query_device(context, &raw mut attr) })?;
-        // struct ibv_device_attr: max_qp_wr, max_cqe, max_srq_wr.
-        let limits = Limits { works: attr.words[28], completions: attr.words[33], receives: attr.words[54] };
+        let of = |at: usize| attr.words[at];
+        let (works, completions) = (of(ffi::device::MAX_QP_WR), of(ffi::device::MAX_CQE));
+        let limits = Limits { works, completions, receives: of(ffi::device::MAX_SRQ_WR) };
         let port = link.port()?;
         let most = head_bytes + mapping.payload_bytes();
         if most > port.max_msg_sz as usize {
