@@ -2,6 +2,8 @@
 # RDMA devices between two hosts of the guest, soft-RoCE and soft-iWARP: the real binary's jobs, its lowest layer beside perftest, a device that goes in mid-job.
 source /vm/hosts.sh
 source /vm/rdma.sh
+# siw counts locked memory against the limit of root, too.
+ulimit -l unlimited
 SIZE=${SIZE:-1048576} DEPTH=${DEPTH:-8} COUNT=${COUNT:-60} ROUNDS=${ROUNDS:-3}
 LONGHAUL=/root/longhaul-rdma
 [ -x "$LONGHAUL" ] || { skip "no binary with RDMA (make build-rdma)"; finish; }
@@ -40,7 +42,7 @@ perftest() {
     RATE=$(awk -v size="$SIZE" '$1 == size {print $4 * 1.048576}' "$LAB/perf.a")
 }
 daemon() { # daemon KIND
-    start b "$LONGHAUL" serve --root "$LAB/dst" --listen 0.0.0.0:$((PORT += 1)) --rdma-device "$1_b" --ticket >"$LAB/serve.out" 2>"$LAB/serve.err" </dev/null
+    start b "$LONGHAUL" serve --root "$LAB/dst" --listen 0.0.0.0:$((PORT += 2)) --rdma-device "$1_b" --ticket >"$LAB/serve.out" 2>"$LAB/serve.err" </dev/null
     SERVE_PID=$STARTED_PID
     until_true 60 grep -q '^longhaul://' "$LAB/serve.out" || { tail -n 5 "$LAB/serve.err"; return 1; }
     URL=$(head -n 1 "$LAB/serve.out")
@@ -82,6 +84,7 @@ for kind in rxe siw; do
     holds "$kind: push: equal" diff -r "$LAB/src/tree" "$LAB/dst/tree"
     SEEN=$(grep -o 'rdma: [a-z]*_a port 1.*registered at this end' "$LAB/cp.json" | head -n 1)
     echo "#   $SEEN"
+    holds "$kind: the report names device, port, GID and MTU" test -n "$SEEN"
     is "$(sed -E 's/.* on ([0-9]+) workers, .*/\1/' <<<"$SEEN")" "$(sed -E 's/.* ([0-9]+) regions .*/\1/' <<<"$SEEN")" "$kind: each worker's pool was registered once, for 1,001 files"
     copy --streams 2 "${URL}tree" "$LAB/back/"
     is "$STATUS $(jq -r .transport <<<"$RECORD")" "0 rdma" "$kind: pull over queue pairs, any device"
@@ -91,6 +94,7 @@ for kind in rxe siw; do
     is "$(rnr a $kind) $(rnr b $kind)" "0 0" "$kind: no message found no receive"
 
     # --- the device goes under load ---
+    PORT=$((PORT + 1))
     rm -f "$LAB/dst/one"
     (sleep 6; ip netns exec a rdma link delete "${kind}_a") &
     copy --rate 40Mbit "$LAB/src/one" "$URL"

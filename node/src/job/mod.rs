@@ -16,7 +16,6 @@ pub mod offer; // what this end has
 pub mod endpoint; // user's paths → sources and sinks
 pub mod numa; // on which NUMA nodes workers are put, and why
 pub mod measured; // a placement that `host probe` has measured
-pub mod devices; // queue pairs of RDMA devices: which, and a daemon's door
 pub mod rails; // connected rails, made or awaited
 pub mod receipt; // the receipt's file, and digests carried from an earlier run
 pub mod sweep; // what killed processes left

@@ -22,10 +22,10 @@ use proto::rate::TrainSeen;
 use sys::event::Event;
 use sys::rdma::Link;
 
-use crate::job::devices::hello_of;
 use crate::job::keys::JobSecret;
 use crate::job::udp::packet_train::TRAIN_PACKETS;
 use crate::job::udp::{self, Greeted, Opened, Peer, SetupKind, SetupMessage, Sizes};
+use crate::link::devices::{door_at, hello_of};
 use crate::link::{SessionGreeting, bound_segments, congestion};
 use crate::probe::host_rates::host_rates;
 use crate::probe::result::Seen;
@@ -494,7 +494,7 @@ impl Manner {
             }
             Ask::Device(rail) => {
                 let hello = hello_of(&secret.pair_greeting(rail));
-                let link = Link::dial(peer.addr, peer.from, device, hello, self.patience);
+                let link = Link::dial(door_at(peer.addr), peer.from, device, hello, self.patience);
                 Some(Arrival { rail, carrier: Carrier::Device, socket: link.map(|it| Socket::Link(Box::new(it))) })
             }
             Ask::Pair(rail) => {

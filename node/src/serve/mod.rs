@@ -40,7 +40,6 @@ use sys::rdma::{Door, Request};
 use crate::demultiplexer::{self, Demultiplexer, Standing};
 use crate::identity::ticket::{Ticket, Tickets, Uses};
 use crate::identity::{Access, Home, Identity, Rights};
-use crate::job::devices;
 use crate::job::endpoint::PathBase;
 use crate::job::endpoint::volumes::FailedDisks;
 use crate::job::keys::JobSecret;
@@ -50,6 +49,7 @@ use crate::job::rails::{self, Arrival, Carrier, Socket};
 use crate::job::receipt::retention::{Keep, Turns};
 use crate::job::registry::Registry;
 use crate::job::sweep;
+use crate::link::devices;
 use crate::link::{Hellos, failure_of, reachable};
 use crate::listener::{Listener, Next, Proving, Rail};
 use crate::report::history::History;
@@ -253,7 +253,8 @@ impl Daemon {
         let job =
             all.get_mut(&greeting.job).filter(|job| greeting.version == proto::VERSION && job.secret.holds(&greeting));
         let Some(job) = job.filter(|_| greeting.rail != rails::CONTROL) else { return request.refuse() };
-        if !job.seen.insert(greeting.rail) {
+        let is_new = job.seen.insert(greeting.rail);
+        if !is_new {
             return request.refuse();
         }
         let socket = Ok(Socket::Link(Box::new(request.accept())));
@@ -358,8 +359,6 @@ impl Drop for Forget<'_> {
 /// A bound port that serves nobody yet: what needs rights of the process is done, and these may be given up now.
 #[derive(Debug)]
 pub struct Bound {
-    /// For queue pairs, and of which device.
-    door: Option<(Door, RdmaDevice)>,
     settings: Settings,
     home: Home,
     identity: Arc<Identity>,
@@ -384,6 +383,7 @@ pub struct Bound {
 /// ```
 #[derive(Debug)]
 pub struct Server {
+    /// For queue pairs, and of which device.
     door: Option<(Door, RdmaDevice)>,
     daemon: Arc<Daemon>,
     listener: Listener,
@@ -420,7 +420,7 @@ fn open_door(settings: &Settings, at: std::net::SocketAddr) -> Result<Option<(Do
         )
     };
     device.can_be_used(&sys::rdma::devices()).map_err(refused)?;
-    let door = Door::open(at).map_err(|error| refused(error.to_string()))?;
+    let door = Door::open(devices::door_at(at)).map_err(|error| refused(error.to_string()))?;
     Ok(Some((door, device)))
 }
 
@@ -467,10 +467,8 @@ impl Bound {
             Some(udp) => Demultiplexer::handed(udp),
             None => Demultiplexer::bind(address),
         };
-        // While this process may still open devices.
-        let door = open_door(&settings, address)?;
         let nodes = Nodes::here();
-        Ok(Bound { door, settings, home: home.clone(), identity, guards, path_base, listener, demultiplexer, nodes })
+        Ok(Bound { settings, home: home.clone(), identity, guards, path_base, listener, demultiplexer, nodes })
     }
 
     /// See `Listener::on_mistake`.
@@ -492,7 +490,9 @@ impl Bound {
     /// # Errors
     /// Memory or threads.
     pub fn start(self, log: Log) -> Result<Server, Failure> {
-        let Bound { door, settings, home, identity, guards, path_base, listener, demultiplexer, nodes } = self;
+        let Bound { settings, home, identity, guards, path_base, listener, demultiplexer, nodes } = self;
+        // After the walls and the change of user: the kernel takes calls on what it opened by these rights alone (ib_safe_file_access).
+        let door = open_door(&settings, listener.local_addr().map_err(io("listen"))?)?;
         let make = make(&settings, nodes.as_ref());
         let (pool_bytes, capacity) = (make.memory_bytes, room_of(&settings, &make));
         let registry = open_registry(&settings, &home, &log);

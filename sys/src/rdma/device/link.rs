@@ -358,8 +358,8 @@ pub struct Door {
 unsafe impl Send for Door {}
 
 impl Door {
-    /// Listens on every device that has this address (an unspecified one: all of them), in rdma_cm's own port space. The devices are opened here,
-    /// before the process gives up rights.
+    /// Listens on every device that has this address (an unspecified one: all of them), in rdma_cm's own port space. The kernel takes calls
+    /// on what is opened here from a process with the same rights alone: first those are given up.
     ///
     /// # Errors
     /// ENODEV: no such device, or the kernel has no rdma_cm; EADDRINUSE.
@@ -390,9 +390,12 @@ impl Door {
                 continue;
             }
             let id = Id(said.id);
-            let channel = Channel::new()?;
+            // Without a descriptor left for it, it is refused, and the next may have more luck.
+            let Ok(channel) = Channel::new() else { continue };
             // SAFETY: both are alive; the request's event was acknowledged when it was taken.
-            answer(unsafe { ffi::rdma_migrate_id(id.0.as_ptr(), channel.0.as_ptr()) })?;
+            if answer(unsafe { ffi::rdma_migrate_id(id.0.as_ptr(), channel.0.as_ptr()) }).is_err() {
+                continue;
+            }
             let link = Link { id, channel, role: Role::Accepts };
             match said.data.first_chunk() {
                 Some(&hello) => return Ok(Some(Request { hello, link })),

@@ -45,7 +45,7 @@ pub(super) enum What {
 
 /// What the device has to send.
 #[derive(Debug)]
-enum Posted {
+enum InFlight {
     Frame {
         token: u64,
         buf: Buf,
@@ -105,7 +105,7 @@ pub(super) struct Pair {
     receives: Receives,
     state: State,
     waiting: VecDeque<What>,
-    posted: VecDeque<Posted>,
+    posted: VecDeque<InFlight>,
     done: VecDeque<Completion>,
     /// A completion said so.
     broken: Option<io::Error>,
@@ -266,12 +266,12 @@ impl Pair {
                         return Err(error);
                     }
                 };
-                (Posted::Frame { token, buf, _own: own }, ffi::Sge { addr: start as u64, length: len as u32, lkey })
+                (InFlight::Frame { token, buf, _own: own }, ffi::Sge { addr: start as u64, length: len as u32, lkey })
             }
             What::Word(word) => {
                 let slot = self.words.free.pop().expect("as many as sends");
                 self.words.memory[slot] = word;
-                (Posted::Word(slot), self.words.part(slot))
+                (InFlight::Word(slot), self.words.part(slot))
             }
         };
         let mut work = ffi::SendWr {
@@ -299,8 +299,8 @@ impl Pair {
     /// The oldest send (or the newest, which was not taken) is over.
     fn finish_send(&mut self, result: io::Result<()>, newest: bool) {
         match if newest { self.posted.pop_back() } else { self.posted.pop_front() } {
-            Some(Posted::Frame { token, buf, .. }) => self.done.push_back(Completion::Sent { token, buf, result }),
-            Some(Posted::Word(slot)) => self.words.free.push(slot),
+            Some(InFlight::Frame { token, buf, .. }) => self.done.push_back(Completion::Sent { token, buf, result }),
+            Some(InFlight::Word(slot)) => self.words.free.push(slot),
             None => {}
         }
     }

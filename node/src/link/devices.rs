@@ -9,6 +9,7 @@
 //! hello, 52: | version u16 | rail u16 | job 16 | MAC 32 |     private data of rdma_cm, which takes 56; the MAC is that of the greeting over TCP
 //! ```
 
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -17,6 +18,12 @@ use sys::event::{Event, Interest, poll};
 use sys::rdma::{Door, Hello, Request};
 
 use crate::request::RdmaDevice;
+
+/// The door's port beside a daemon's TCP port: the next one. iWARP's ports are TCP's own, where that one is taken.
+#[must_use]
+pub fn door_at(daemon: SocketAddr) -> SocketAddr {
+    SocketAddr::new(daemon.ip(), daemon.port().checked_add(1).unwrap_or(daemon.port() - 1))
+}
 
 /// How a queue pair of a device is greeted.
 #[must_use]
@@ -59,6 +66,12 @@ pub fn serve(door: &Door, device: &RdmaDevice, over: &Event, on: impl Fn(Request
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_door_has_a_port_of_its_own() {
+        let of = |port: u16| door_at(SocketAddr::from(([10, 0, 0, 1], port))).port();
+        assert_eq!((of(5740), of(u16::MAX)), (5741, u16::MAX - 1));
+    }
 
     #[test]
     fn a_hello_says_what_the_greeting_does() {
