@@ -54,7 +54,7 @@ copy() { # copy WORDS...: cp by device, its last line in $RECORD
     RECORD=$(tail -n 1 "$LAB/cp.json")
     [ $STATUS = 0 ] || tail -n 3 "$LAB/cp.json" "$LAB/cp.err" | cut -c 1-600 | sed 's/^/#   /'
 }
-for kind in rxe siw; do
+for kind in ${KINDS:-rxe siw}; do
     echo "# $kind"
     rdma_up $kind
     is $? 0 "$kind: a device on each of two hosts"

@@ -25,10 +25,10 @@ use sys::rdma::Link;
 use crate::job::keys::JobSecret;
 use crate::job::udp::packet_train::TRAIN_PACKETS;
 use crate::job::udp::{self, Greeted, Opened, Peer, SetupKind, SetupMessage, Sizes};
-use crate::link::devices::{door_at, hello_of};
 use crate::link::{SessionGreeting, bound_segments, congestion};
 use crate::probe::host_rates::host_rates;
 use crate::probe::result::Seen;
+use crate::request::door::{door_at, hello_of};
 
 /// The acceptor's answer to a greeting.
 pub const WELCOME: u8 = 1;

@@ -14,7 +14,6 @@
 //! farewell: TLS close_notify; on a pair, where there is no TLS, and over a connection that is given back, bytes = 0xffff_ffff
 //! ```
 
-pub mod devices; // queue pairs of RDMA devices: how they are greeted, and a daemon's door
 pub mod reachable; // where others reach this host
 pub mod connect_retry; // again, where a daemon is overloaded or just being started
 mod error; // one error per cause

@@ -49,10 +49,10 @@ use crate::job::rails::{self, Arrival, Carrier, Socket};
 use crate::job::receipt::retention::{Keep, Turns};
 use crate::job::registry::Registry;
 use crate::job::sweep;
-use crate::link::devices;
 use crate::link::{Hellos, failure_of, reachable};
 use crate::listener::{Listener, Next, Proving, Rail};
 use crate::report::history::History;
+use crate::request::door;
 use crate::request::{Ports, RdmaDevice};
 use capacity::Capacity;
 use guarded::Guards;
@@ -248,7 +248,7 @@ impl Daemon {
 
     /// Somebody dials by an RDMA device. Anything wrong: refused without a word.
     fn on_device(&self, request: Request) {
-        let greeting = devices::greeting_of(&request.hello);
+        let greeting = door::greeting_of(&request.hello);
         let mut all = self.waiting();
         let job =
             all.get_mut(&greeting.job).filter(|job| greeting.version == proto::VERSION && job.secret.holds(&greeting));
@@ -420,7 +420,7 @@ fn open_door(settings: &Settings, at: std::net::SocketAddr) -> Result<Option<(Do
         )
     };
     device.can_be_used(&sys::rdma::devices()).map_err(refused)?;
-    let door = Door::open(devices::door_at(at)).map_err(|error| refused(error.to_string()))?;
+    let door = Door::open(door::door_at(at)).map_err(|error| refused(error.to_string()))?;
     Ok(Some((door, device)))
 }
 
@@ -613,7 +613,7 @@ impl Server {
                 let over = &over;
                 scope.spawn(move || {
                     daemon.log(1, &format!("queue pairs of RDMA devices are let in: {device}"));
-                    if let Some(error) = devices::serve(&door, &device, over, |request| daemon.on_device(request)) {
+                    if let Some(error) = door::serve(&door, &device, over, |request| daemon.on_device(request)) {
                         daemon.log(0, &format!("no more queue pairs are let in: {error}"));
                     }
                 });

@@ -17,7 +17,7 @@ use proto::wire::chunk::Greeting;
 use sys::event::{Event, Interest, poll};
 use sys::rdma::{Door, Hello, Request};
 
-use crate::request::RdmaDevice;
+use super::RdmaDevice;
 
 /// The door's port beside a daemon's TCP port: the next one. iWARP's ports are TCP's own, where that one is taken.
 #[must_use]
