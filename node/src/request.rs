@@ -25,7 +25,7 @@ pub mod ftp; // servers of FTP
 pub mod path; // one network path between two hosts
 pub mod ports; // a range of ports
 pub mod device; // what queue pairs are of
-pub mod door; // how those of devices are greeted, and a daemon's door for them
+pub mod pair_greeting; // how those of devices are greeted, and a daemon's door for them
 mod names; // each value as the word that reports have for it
 
 pub use device::RdmaDevice;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use sys::event::{Interest, poll};
 use sys::mem::{HEADROOM, Pool};
-use sys::rdma::{Adapter, Completion, Connection, Door, Link, Receives, Registration};
+use sys::rdma::{Adapter, Completion, Connection, Link, PairListener, Receives, Registration};
 
 const HEAD: usize = 128;
 const AT: usize = HEADROOM - HEAD;
@@ -39,7 +39,7 @@ fn wait(pair: &OwnedFd, begun: Instant) -> io::Result<()> {
 }
 
 fn serve(at: SocketAddr, size: usize, depth: usize, how: Registration) -> io::Result<()> {
-    let door = Door::open(at)?;
+    let door = PairListener::open(at)?;
     println!("listening");
     let request = loop {
         match door.next()? {

@@ -28,7 +28,7 @@ use crate::job::udp::{self, Greeted, Opened, Peer, SetupKind, SetupMessage, Size
 use crate::link::{SessionGreeting, bound_segments, congestion};
 use crate::probe::host_rates::host_rates;
 use crate::probe::result::Seen;
-use crate::request::door::{door_at, hello_of};
+use crate::request::pair_greeting::{door_at, hello_of};
 
 /// The acceptor's answer to a greeting.
 pub const WELCOME: u8 = 1;

@@ -35,7 +35,7 @@ use proto::ftp::lhdata::{Offered, Transport};
 use proto::wire::chunk::Greeting;
 use sys::event::Event;
 use sys::fs::Dir;
-use sys::rdma::{Door, Request};
+use sys::rdma::{PairListener, Request};
 
 use crate::demultiplexer::{self, Demultiplexer, Standing};
 use crate::identity::ticket::{Ticket, Tickets, Uses};
@@ -52,7 +52,7 @@ use crate::job::sweep;
 use crate::link::{Hellos, failure_of, reachable};
 use crate::listener::{Listener, Next, Proving, Rail};
 use crate::report::history::History;
-use crate::request::door;
+use crate::request::pair_greeting;
 use crate::request::{Ports, RdmaDevice};
 use capacity::Capacity;
 use guarded::Guards;
@@ -248,7 +248,7 @@ impl Daemon {
 
     /// Somebody dials by an RDMA device. Anything wrong: refused without a word.
     fn on_device(&self, request: Request) {
-        let greeting = door::greeting_of(&request.hello);
+        let greeting = pair_greeting::greeting_of(&request.hello);
         let mut all = self.waiting();
         let job =
             all.get_mut(&greeting.job).filter(|job| greeting.version == proto::VERSION && job.secret.holds(&greeting));
@@ -384,7 +384,7 @@ pub struct Bound {
 #[derive(Debug)]
 pub struct Server {
     /// For queue pairs, and of which device.
-    door: Option<(Door, RdmaDevice)>,
+    door: Option<(PairListener, RdmaDevice)>,
     daemon: Arc<Daemon>,
     listener: Listener,
     demultiplexer: std::io::Result<Demultiplexer>,
@@ -411,7 +411,7 @@ impl Upgrade {
 }
 
 /// Where queue pairs are let in, if that is wanted. Errors: a device was named that cannot be used, or the door cannot be opened.
-fn open_door(settings: &Settings, at: std::net::SocketAddr) -> Result<Option<(Door, RdmaDevice)>, Failure> {
+fn open_door(settings: &Settings, at: std::net::SocketAddr) -> Result<Option<(PairListener, RdmaDevice)>, Failure> {
     let Some(device) = settings.rdma_device.clone().filter(RdmaDevice::is_device) else { return Ok(None) };
     let refused = |why: String| {
         let failure = Exit::Negotiation.fail("let queue pairs of RDMA devices in", why);
@@ -420,7 +420,7 @@ fn open_door(settings: &Settings, at: std::net::SocketAddr) -> Result<Option<(Do
         )
     };
     device.can_be_used(&sys::rdma::devices()).map_err(refused)?;
-    let door = Door::open(door::door_at(at)).map_err(|error| refused(error.to_string()))?;
+    let door = PairListener::open(pair_greeting::door_at(at)).map_err(|error| refused(error.to_string()))?;
     Ok(Some((door, device)))
 }
 
@@ -613,7 +613,8 @@ impl Server {
                 let over = &over;
                 scope.spawn(move || {
                     daemon.log(1, &format!("queue pairs of RDMA devices are let in: {device}"));
-                    if let Some(error) = door::serve(&door, &device, over, |request| daemon.on_device(request)) {
+                    if let Some(error) = pair_greeting::serve(&door, &device, over, |request| daemon.on_device(request))
+                    {
                         daemon.log(0, &format!("no more queue pairs are let in: {error}"));
                     }
                 });

@@ -31,7 +31,7 @@ pub struct Request {
 
 /// See the device's.
 #[derive(Debug)]
-pub struct Door(Infallible);
+pub struct PairListener(Infallible);
 
 /// See the device's.
 #[derive(Debug)]
@@ -77,9 +77,9 @@ impl Request {
     }
 }
 
-impl Door {
+impl PairListener {
     /// Errors: always.
-    pub fn open(_: SocketAddr) -> io::Result<Door> {
+    pub fn open(_: SocketAddr) -> io::Result<PairListener> {
         absent()
     }
 
@@ -92,7 +92,7 @@ impl Door {
     }
 }
 
-impl AsFd for Door {
+impl AsFd for PairListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self.0 {}
     }

@@ -29,7 +29,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use self::device::Device;
-pub use self::device::{Door, Hello, Link, Request};
+pub use self::device::{Hello, Link, PairListener, Request};
 use self::emulated::Emulated;
 pub use self::found::{Found, Verdict, devices};
 use crate::mem::{Buf, HEADROOM, Pool};

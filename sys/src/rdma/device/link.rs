@@ -125,7 +125,7 @@ impl AsFd for Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: alive until here; its ids are gone (`Link` and `Door` drop theirs first).
+        // SAFETY: alive until here; its ids are gone (`Link` and `PairListener` drop theirs first).
         unsafe { ffi::rdma_destroy_event_channel(self.0.as_ptr()) };
     }
 }
@@ -349,21 +349,21 @@ impl Request {
 
 /// Where queue pairs are let in.
 #[derive(Debug)]
-pub struct Door {
+pub struct PairListener {
     id: Id,
     channel: Channel,
 }
 
 // SAFETY: as for `Link`.
-unsafe impl Send for Door {}
+unsafe impl Send for PairListener {}
 
-impl Door {
+impl PairListener {
     /// Listens on every device that has this address (an unspecified one: all of them), in rdma_cm's own port space. The kernel takes calls
     /// on what is opened here from a process with the same rights alone: first those are given up.
     ///
     /// # Errors
     /// ENODEV: no such device, or the kernel has no rdma_cm; EADDRINUSE.
-    pub fn open(at: SocketAddr) -> io::Result<Door> {
+    pub fn open(at: SocketAddr) -> io::Result<PairListener> {
         let channel = Channel::new()?;
         let mut count = 0;
         // SAFETY: the number of devices is written to the local `count`. The list stays: so do the devices.
@@ -377,7 +377,7 @@ impl Door {
         answer(unsafe { ffi::rdma_bind_addr(id.0.as_ptr(), at.as_ptr().cast_mut().cast()) })?;
         // SAFETY: the id is alive and bound.
         answer(unsafe { ffi::rdma_listen(id.0.as_ptr(), BACKLOG) })?;
-        Ok(Door { id, channel })
+        Ok(PairListener { id, channel })
     }
 
     /// Who dials next, if somebody does. Never waits: the door's descriptor is readable when there may be one.
@@ -406,7 +406,7 @@ impl Door {
     }
 }
 
-impl AsFd for Door {
+impl AsFd for PairListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }

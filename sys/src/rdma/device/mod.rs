@@ -15,7 +15,7 @@ use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 
-pub use self::link::{Door, Hello, Link, Request};
+pub use self::link::{Hello, Link, PairListener, Request};
 use self::own::{Own, answer};
 use self::pair::{Pair, What};
 use super::{Completion, Connection, Counts, Queues, Receives, Registration, Word, ffi};

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use proto::wire::chunk::Greeting;
 use sys::event::{Event, Interest, poll};
-use sys::rdma::{Door, Hello, Request};
+use sys::rdma::{Hello, PairListener, Request};
 
 use super::RdmaDevice;
 
@@ -47,7 +47,7 @@ pub fn greeting_of(hello: &Hello) -> Greeting {
 }
 
 /// A daemon's door, open: each that dials by the right device goes to `on`, until `over`. Returns why it ended before.
-pub fn serve(door: &Door, device: &RdmaDevice, over: &Event, on: impl Fn(Request)) -> Option<std::io::Error> {
+pub fn serve(door: &PairListener, device: &RdmaDevice, over: &Event, on: impl Fn(Request)) -> Option<std::io::Error> {
     loop {
         let ready =
             poll(&[(door.as_fd(), Interest::Read), (over.as_fd(), Interest::Read)], Some(Duration::from_secs(60)));
