@@ -22,6 +22,13 @@ build: ## the static binary, target/longhaul, stripped; its debug information is
 	$(STATIC) cargo build --release --locked --target $(HOST) -p longhaul-cli
 	@dist/strip.sh $(BIN) target/longhaul
 
+.PHONY: build-rdma
+build-rdma: ## the same with RDMA devices (verbs, linked statically), where libibverbs-dev librdmacm-dev libnl-3-dev libnl-route-3-dev are installed: target/longhaul-rdma
+	$(STATIC) cargo build --release --locked --target $(HOST) -p longhaul-cli --features rdma --target-dir target/rdma
+	@dist/strip.sh target/rdma/$(HOST)/release/longhaul target/longhaul-rdma
+	$(STATIC) cargo build --release --locked --target $(HOST) -p longhaul-sys --features rdma --example queue_pairs --target-dir target/rdma
+	@cp target/rdma/$(HOST)/release/examples/queue_pairs target/queue_pairs
+
 .PHONY: release release-test
 release: ## all files of a release for x86-64 and arm64, in target/release-VERSION: tarball, .deb, .rpm, image, wheel, SBOM, sums (BINARY=path, BINARY_ARM64=path: of these; RELEASE_KEY=path: signed)
 	dist/release/release.py
@@ -72,7 +79,7 @@ ftp-crowd: build ## 500 FTP clients that list a folder of a million names at onc
 e2e: needs build ## the real binary between two hosts made on the spot (E2E=name runs one file)
 	lab/e2e/run.sh $(E2E)
 
-vmtest: build ## what needs several NUMA nodes, real NICs and irqbalance: in an emulated guest, made on the first run (Debian, root; seven to fifteen minutes; VM=name runs one check)
+vmtest: build $(if $(filter-out 1% 2% 3% 4% 5%,$(or $(VM),all)),build-rdma) ## what needs several NUMA nodes, real NICs, irqbalance or RDMA devices: in an emulated guest, made on the first run (Debian, root; seven to fifteen minutes; VM=name runs one check)
 	lab/vm/test.sh $(VM)
 
 mutants: ## breaks the code on purpose, a promise at a time, and sees its test fail (M=words: only those; M=--rest: what results do not call caught; two hours)

@@ -173,9 +173,10 @@ pub struct CpArguments {
     #[arg(long, value_enum)]
     pub transport: Option<TransportChoice>,
 
-    /// RDMA: which device; emulated puts a TCP connection in its place, where the daemon was started with the same option
-    #[arg(long, value_name = "DEVICE", value_enum)]
-    pub rdma_device: Option<RdmaDeviceChoice>,
+    /// RDMA: which device, by name (`longhaul host show` lists them), or auto: the one that leads to the daemon; emulated puts a TCP connection in its
+    /// place, where the daemon was started with the same option [default: auto]
+    #[arg(long, value_name = "DEVICE")]
+    pub rdma_device: Option<String>,
 
     /// UDP: the share taken beside other flows on the path; fixed sends at --rate, whatever the path says
     #[arg(long, value_enum, default_value_t = PolicyChoice::Fair)]
@@ -447,9 +448,10 @@ pub struct ServeArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: Option<u16>,
 
-    /// Let clients ask for RDMA over a TCP connection that stands for a device (cp --transport rdma --rdma-device emulated), to try the rail without one
-    #[arg(long, value_name = "DEVICE", value_enum)]
-    pub rdma_device: Option<RdmaDeviceChoice>,
+    /// Let clients ask for RDMA (cp --transport rdma): by this device, by auto (all of them), or by emulated, a TCP connection that stands for a
+    /// device, to try the rail without one
+    #[arg(long, value_name = "DEVICE")]
+    pub rdma_device: Option<String>,
 
     /// Allow clients to ask for payload in clear (still authenticated)
     #[arg(long)]
@@ -667,14 +669,6 @@ pub enum TransportChoice {
     /// A look at the path decides; checked against what happens, and changed while running when wrong
     #[default]
     Auto,
-}
-
-/// Which device queue pairs are of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RdmaDeviceChoice {
-    /// None: a TCP connection stands for it, to try the rail where there is no device
-    Emulated,
 }
 
 /// How much of a path a UDP flow takes beside other flows.

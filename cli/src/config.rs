@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, de};
 
-use crate::args::{LISTEN_DEFAULT, RdmaDeviceChoice, ServeArguments, TicketChoice};
+use crate::args::{LISTEN_DEFAULT, ServeArguments, TicketChoice};
 use node::identity::ticket::Uses;
 use node::job::receipt::retention::Keep;
 use node::link::reachable::PublicName;
@@ -42,7 +42,7 @@ struct ConfigFile {
     #[serde(default, deserialize_with = "rate")]
     rate: Option<u64>,
     integrity_only: Option<bool>,
-    rdma_device: Option<RdmaDeviceChoice>,
+    rdma_device: Option<String>,
     bare: Option<bool>,
     authorized_keys: Option<PathBuf>,
     #[serde(default, deserialize_with = "duration")]
@@ -101,7 +101,7 @@ fn merge(file: ConfigFile, arguments: &ServeArguments) -> Result<Settings, Failu
         workers: arguments.workers.or(file.workers),
         rate_bps: arguments.rate.or(file.rate),
         integrity_only: arguments.integrity_only || file.integrity_only.unwrap_or(false),
-        rdma_emulated: arguments.rdma_device.or(file.rdma_device) == Some(RdmaDeviceChoice::Emulated),
+        rdma_device: arguments.rdma_device.clone().or(file.rdma_device).map(Into::into),
         bare: arguments.bare || file.bare.unwrap_or(false),
         authorized_keys: file.authorized_keys,
         idle_timeout: file.idle_timeout.unwrap_or(IDLE_TIMEOUT_DEFAULT),

@@ -22,6 +22,7 @@ use node::identity::Home;
 use node::identity::ticket::Uses;
 use node::job::endpoint::names::{Names, resolver};
 use node::link::failure_of;
+use node::request::RdmaDevice;
 use node::serve::handed::Handed;
 use node::serve::settings::Settings;
 use node::serve::{Bound, Control, Log, Server};
@@ -208,6 +209,10 @@ fn confine(settings: &Settings, home: &Home) -> Result<Option<String>, Failure> 
     let nodes = settings.privileged;
     for needed in [&b"/proc"[..], b"/sys", b"/etc"] {
         walls.push((needed, false));
+    }
+    // Each connection of rdma_cm opens it anew.
+    if settings.rdma_device.as_ref().is_some_and(RdmaDevice::is_device) {
+        walls.push((b"/dev/infiniband", true));
     }
     let config = settings.authorized_keys.clone();
     if let Some(path) = config.as_ref().and_then(|path| path.parent()) {

@@ -33,9 +33,15 @@ pub struct Linux {
     files: Vec<Option<Moving>>,
     direct_bytes: u64,
     node: Option<u16>,
-    /// Queue pairs, once there was one: the pool stays registered from then on.
-    pairs: Option<Adapter>,
-    /// Receives of the shared queue that were added for pairs which are over.
+    /// Queue pairs by what carries them, once there was one: the pool stays registered from then on.
+    devices: Vec<Device>,
+}
+
+/// What carries queue pairs.
+#[derive(Debug)]
+struct Device {
+    adapter: Adapter,
+    /// Receives of its shared queue that were added for pairs which are over.
     spare: usize,
 }
 
@@ -65,8 +71,7 @@ impl Linux {
                 files: Vec::with_capacity(256),
                 direct_bytes: 0,
                 node: None,
-                pairs: None,
-                spare: 0,
+                devices: Vec::new(),
             },
             reason,
         ))
@@ -183,8 +188,8 @@ impl StreamIo for Linux {
     }
 
     fn cut(&mut self, socket: &Self::Socket) {
-        if let Some(adapter) = self.pairs.as_mut().filter(|it| it.has(socket)) {
-            return adapter.cut(socket);
+        if let Some(device) = self.devices.iter_mut().find(|it| it.adapter.has(socket)) {
+            return device.adapter.cut(socket);
         }
         // A socket that is not connected any more needs no cutting.
         let _ = sys::sock::shutdown(socket);
@@ -217,8 +222,8 @@ impl PacketIo for Linux {
 }
 
 impl Linux {
-    fn adapter(&mut self) -> &mut Adapter {
-        self.pairs.as_mut().expect("a pair came up before")
+    fn device(&mut self, pair: &OwnedFd) -> &mut Device {
+        self.devices.iter_mut().find(|it| it.adapter.has(pair)).expect("a pair that came up here")
     }
 }
 
@@ -226,46 +231,54 @@ impl PairIo for Linux {
     type Connection = Connection;
 
     fn pair_up(&mut self, connection: Connection, receives: Receives) -> io::Result<Self::Socket> {
-        let adapter = self.pairs.get_or_insert_with(|| Adapter::emulated(&self.pool, MESSAGE_HEAD_BYTES));
-        adapter.attach(connection, receives)
+        if let Some(device) = self.devices.iter_mut().find(|it| it.adapter.takes(&connection)) {
+            return device.adapter.attach(connection, receives);
+        }
+        let mut adapter = Adapter::new(&connection, &self.pool, MESSAGE_HEAD_BYTES)?;
+        let pair = adapter.attach(connection, receives);
+        self.devices.push(Device { adapter, spare: 0 });
+        pair
     }
 
     fn post_send(&mut self, pair: &Self::Socket, token: u64, buf: Buf, at: usize, len: usize) {
-        self.adapter().post_send(pair, token, buf, at, len);
+        self.device(pair).adapter.post_send(pair, token, buf, at, len);
     }
 
     fn post_word(&mut self, pair: &Self::Socket, word: Word) {
-        self.adapter().post_word(pair, word);
+        self.device(pair).adapter.post_word(pair, word);
     }
 
-    fn add_receive(&mut self, least: usize) -> bool {
-        if self.spare > 0 {
-            self.spare -= 1;
+    fn add_receive(&mut self, pair: &Self::Socket, least: usize) -> bool {
+        let Some(device) = self.devices.iter_mut().find(|it| it.adapter.has(pair)) else { return false };
+        if device.spare > 0 {
+            device.spare -= 1;
             return true;
         }
         let Some(buf) = Some(&mut self.pool).filter(|pool| pool.free() > least).and_then(Pool::take) else {
             return false;
         };
-        self.adapter().post_receive(buf);
+        device.adapter.post_receive(buf);
         true
     }
 
     fn poll_pair(&mut self, pair: &Self::Socket) -> Option<Completion> {
-        self.adapter().poll(pair)
+        self.device(pair).adapter.poll(pair)
     }
 
     fn pair_over(&mut self, pair: &Self::Socket, receives: usize) {
-        let (Some(adapter), pool) = (&mut self.pairs, &mut self.pool) else { return };
-        adapter.detach(pair, |buf| pool.give(buf));
-        self.spare += receives;
+        let Some(Device { adapter, spare }) = self.devices.iter_mut().find(|it| it.adapter.has(pair)) else { return };
+        let pool = &mut self.pool;
+        let taken = adapter.detach(pair, |buf| pool.give(buf));
+        *spare += receives.saturating_sub(taken);
         while let Some(buf) = adapter.take_receive() {
             pool.give(buf);
-            self.spare = 0;
+            *spare = 0;
         }
     }
 
-    fn pair_counts(&self) -> PairCounts {
-        self.pairs.as_ref().map_or(PairCounts::default(), Adapter::counts)
+    fn pair_counts(&self, pair: &Self::Socket) -> PairCounts {
+        let device = self.devices.iter().find(|it| it.adapter.has(pair));
+        device.map_or(PairCounts::default(), |it| it.adapter.counts())
     }
 }
 

@@ -170,9 +170,9 @@ pub trait PairIo: StreamIo {
     fn post_word(&mut self, _pair: &Self::Socket, _word: Word) {
         unreachable!("no pair came up here")
     }
-    /// One receive more in the queue that all pairs of this worker share: one that a pair which is over has left, or a buf of the pool if more than
-    /// `least` are free. False: neither is there.
-    fn add_receive(&mut self, _least: usize) -> bool {
+    /// One receive more in the queue that this pair shares with all of its device on this worker: one that a pair which is over has left, or a buf of
+    /// the pool if more than `least` are free. False: neither is there.
+    fn add_receive(&mut self, _pair: &Self::Socket, _least: usize) -> bool {
         unreachable!("no pair came up here")
     }
     /// The next completion of a pair. Never waits; after `None` its socket is readable when it is worth asking again.
@@ -181,8 +181,8 @@ pub trait PairIo: StreamIo {
     }
     /// A pair is over: its bufs go back to the pool. So many receives that were added for it were not used.
     fn pair_over(&mut self, _pair: &Self::Socket, _receives: usize) {}
-    /// What this worker's pairs counted.
-    fn pair_counts(&self) -> PairCounts {
+    /// What this worker's pairs on the pair's device counted.
+    fn pair_counts(&self, _pair: &Self::Socket) -> PairCounts {
         PairCounts::default()
     }
 }

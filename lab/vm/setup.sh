@@ -13,6 +13,8 @@
 set -euo pipefail
 # shellcheck source=lab/vm/emulator.sh
 source "$(dirname "${BASH_SOURCE[0]}")/emulator.sh"
+# shellcheck source=lab/vm/modules.sh
+source "$VM_DIR/modules.sh"
 
 case ${1:-} in
 '') ;;
@@ -42,7 +44,7 @@ key() { sha256sum | cut -d' ' -f1; }
 fresh() { [ "$(cat "$VM_CACHE/$1.key" 2>/dev/null)" = "$2" ]; }
 stamp() { echo "$2" >"$VM_CACHE/$1.key"; }
 
-all=$({ cat "$VM_DIR"/{setup.sh,emulator.sh,packages.txt,first.sh}; stat -c %Y /var/lib/apt/lists; echo "${VM_PACKAGES:-} ${VM_KVER:-}"; } | key)
+all=$({ cat "$VM_DIR"/{setup.sh,emulator.sh,modules.sh,packages.txt,first.sh} "$VM_DIR"/patches/*; stat -c %Y /var/lib/apt/lists; echo "${VM_PACKAGES:-} ${VM_KVER:-}"; } | key)
 if fresh all "$all" && [ -e "$VM_CACHE/root.ext4" ] && [ -e "$VM_CACHE/initrd.img" ] && find_qemu; then
     exit 0
 fi
@@ -129,8 +131,10 @@ kernel() {
     (cd "$from/lib/modules/$KVER" && find . -type f \( -path ./modules.\* -o -path ./kernel/net/\* -o -path ./kernel/fs/\* -o -path ./kernel/lib/\* -o -path ./kernel/crypto/\* \
         -o -path ./kernel/arch/\* -o -path ./kernel/block/\* -o -path ./kernel/drivers/net/\*.ko\* -o -path ./kernel/drivers/nvme/\* -o -path ./kernel/drivers/block/\* \
         -o -path ./kernel/drivers/virtio/\* -o -path ./kernel/drivers/char/\* -o -path ./kernel/drivers/md/\* -o -path ./kernel/drivers/i2c/\* -o -path ./kernel/drivers/dca/\* \
-        -o -path ./kernel/drivers/ptp/\* -o -path ./kernel/drivers/pps/\* \) -not -path ./kernel/drivers/net/wireless/\* -not -path ./kernel/net/mac80211/\* -print0 |
+        -o -path ./kernel/drivers/ptp/\* -o -path ./kernel/drivers/infiniband/core/\* -o -path ./kernel/drivers/infiniband/sw/\* -o -path ./kernel/drivers/pps/\* \) -not -path ./kernel/drivers/net/wireless/\* -not -path ./kernel/net/mac80211/\* -print0 |
         cpio -0 -pdm --quiet "$into")
+    rdma_modules "$into" || warn "going on without: checks with RDMA devices will be skipped"
+    rm -rf "$TMP/modules"
     depmod -b "$VM_CACHE/kernel" "$KVER" 2>>"$LOG"
     # A disk of their own: another kernel does not make the root anew.
     logged mke2fs -q -F -t ext4 -O ^has_journal,^metadata_csum -m 0 -d "$VM_CACHE/kernel/lib/modules" "$VM_CACHE/modules.ext4" \
@@ -178,7 +182,7 @@ find_qemu || die "no qemu-system-x86_64, and it could not be installed"
 
 KVER=${VM_KVER:-$(LC_ALL=C apt-cache depends linux-image-amd64 | awk '/Depends: linux-image-/ {sub("linux-image-", "", $2); print $2; exit}')}
 [ -n "$KVER" ] || die "apt does not tell which kernel linux-image-amd64 is (apt-get update)"
-k=$({ echo "$KVER $(candidate "linux-image-$KVER")"; declare -f kernel; } | key)
+k=$({ echo "$KVER $(candidate "linux-image-$KVER")"; declare -f kernel rdma_modules; cat "$VM_DIR"/patches/*; } | key)
 if ! fresh kernel "$k" || [ ! -e "$VM_CACHE/modules.ext4" ]; then
     kernel
     stamp kernel "$k"

@@ -19,6 +19,13 @@ trap 'rm -rf "$WORK"' EXIT
 mkdir -p "$WORK/drives" "${VM_OUT:=$WORK/out}"
 # Without what debuggers want the binary is a fifth, and is copied into the guest's memory.
 strip -o "$WORK/longhaul" "$LONGHAUL" 2>/dev/null || cp "$LONGHAUL" "$WORK/longhaul"
+# The build with RDMA devices (make build-rdma), and what its lowest layer is tried with.
+BESIDE=()
+for file in "${LONGHAUL_RDMA:-$VM_DIR/../../target/longhaul-rdma}" "${QUEUE_PAIRS:-$VM_DIR/../../target/queue_pairs}"; do
+    [ -x "$file" ] || continue
+    strip -o "$WORK/${file##*/}" "$file" 2>/dev/null || cp "$file" "$WORK/${file##*/}"
+    BESIDE+=(--copy "$WORK/${file##*/}")
+done
 passed=0 failed=0 skipped=0
 # boot CHECK...: all of them in one start of the guest.
 boot() {
@@ -26,6 +33,7 @@ boot() {
     for check; do
         [[ "$check" =~ ${WANTED:-.} ]] || continue
         copies+=(--copy "$VM_DIR/checks/$check")
+        [[ $check != *rdma* ]] || copies+=("${BESIDE[@]}")
         words+="echo '# $check'; bash /root/$check || bad=1; "
     done
     [ -n "$words" ] || return 0
@@ -46,5 +54,6 @@ WANTED=${1:-}
 boot 1-facts.sh 2-tune.sh
 boot 3-reboot.sh 4-rails.sh
 boot 5-nodes.sh
+boot 6-rdma.sh
 echo "vm: $passed passed, $failed failed, $skipped skipped"
 [ $failed = 0 ] && [ $passed -gt 0 ]

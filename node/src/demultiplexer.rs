@@ -22,7 +22,7 @@ use proto::wire::chunk::{GREETING_BYTES, Greeting};
 use sys::event::{Event, Interest};
 
 use crate::job::keys::JobSecret;
-use crate::job::rails::{Arrival, CONTROL, Carrier};
+use crate::job::rails::{Arrival, CONTROL, Carrier, Socket};
 use crate::job::udp::packet_train::{self, Tally};
 use crate::job::udp::{self, GREETING_BYTES_MIN, PACKET_BYTES_MAX, SETUP_BYTES, SetupKind, SetupMessage, Sizes};
 
@@ -522,8 +522,11 @@ impl Half {
         let most = self.guest.packet_bytes;
         let start = start.clamp(proto::flow::PACKET_BYTES_BASE, most);
         let sizes = Sizes { tag: self.tag, start, most };
-        let arrival =
-            Arrival { rail: self.rail, carrier: Carrier::Packets(sizes, None), socket: Ok(self.socket.into()) };
+        let arrival = Arrival {
+            rail: self.rail,
+            carrier: Carrier::Packets(sizes, None),
+            socket: Ok(Socket::Fd(self.socket.into())),
+        };
         (self.job, arrival)
     }
 }

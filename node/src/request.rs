@@ -24,8 +24,11 @@ use proto::wire::request::{CloneReads, RelayPath, RelayRequest, Transport};
 pub mod ftp; // servers of FTP
 pub mod path; // one network path between two hosts
 pub mod ports; // a range of ports
+pub mod device; // what queue pairs are of
+pub mod pair_greeting; // how those of devices are greeted, and a daemon's door for them
 mod names; // each value as the word that reports have for it
 
+pub use device::RdmaDevice;
 pub use ftp::FtpTerms;
 pub use path::NetworkPath;
 pub use ports::Ports;
@@ -132,8 +135,9 @@ request! {
     /// Which transport carries the payload.
     #[serde(with = "names::transport")]
     transport: Transport = Transport::Auto;
-    /// With `Transport::Rdma`: a TCP connection stands for a device, where the other end agrees. It shows how the rail works, not how fast a device is.
-    rdma_emulated: bool = false;
+    /// With `Transport::Rdma`: of which device; `None`: whichever leads to the peer. Emulated: a TCP connection stands for it, where the other end
+    /// agrees, which shows how the rail works, not how fast a device is.
+    rdma_device: Option<RdmaDevice> = None;
     /// With `Transport::Auto`: both ends look at their storage first (some 50 ms), and what is expected of the job is said and reported.
     forecast: bool = false;
     /// Datagrams: the share of the flow beside others on the path.
@@ -222,7 +226,7 @@ impl JobRequest {
             trace: _,         // names a file
             forecast: _,      // said by whoever has a terminal
             ftp: _,           // an end of this host's
-            rdma_emulated: _, // of this host
+            rdma_device: _,   // of this host
             stripe,
             joined,
             rules,

@@ -25,7 +25,8 @@ struct Side {
 impl Side {
     fn new(bufs: usize) -> Side {
         let pool = Pool::new(bufs, CHUNK).expect("memory");
-        let adapter = Adapter::emulated(&pool, HEAD);
+        let (one, _other) = UnixStream::pair().expect("a pair");
+        let adapter = Adapter::new(&Connection::Emulated(one.into()), &pool, HEAD).expect("no device");
         Side { pool, adapter }
     }
 

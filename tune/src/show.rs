@@ -76,10 +76,33 @@ pub fn show(arguments: &ShowArguments) -> anyhow::Result<()> {
         print!("{}", lines::show(&facts, &findings));
         // A record of another host says nothing of this program, and what is shown of a host and of its record is the same.
         if arguments.from.is_none() {
-            eprintln!("{}", sys::rdma::AVAILABLE);
+            rdma().iter().for_each(|line| eprintln!("{line}"));
         }
     }
     Ok(())
+}
+
+/// What this program can do with RDMA devices of this host: a line, and one for each device.
+fn rdma() -> Vec<String> {
+    use sys::rdma::{PROVIDERS, Verdict, devices};
+    let devices = devices();
+    let head = match (PROVIDERS.is_empty(), devices.is_empty()) {
+        (true, _) => {
+            "RDMA: not in this build; `cp --transport rdma --rdma-device emulated` shows how it works".to_owned()
+        }
+        (false, true) => format!("RDMA: this host has no device; drivers in this build: {}", PROVIDERS.join(" ")),
+        (false, false) => format!("RDMA: {} devices; drivers in this build: {}", devices.len(), PROVIDERS.join(" ")),
+    };
+    let line = |it: sys::rdma::Found| {
+        let on = it.netdev.map_or_else(String::new, |netdev| format!(", on {netdev}"));
+        let verdict = match it.verdict {
+            Verdict::Use => "use".to_owned(),
+            Verdict::Not(why) => format!("do not use: {why}"),
+            Verdict::Cannot(why) => format!("cannot: {why}"),
+        };
+        format!("  {} ({}, {}{on}): {verdict}", it.name, it.driver, it.link)
+    };
+    std::iter::once(head).chain(devices.into_iter().map(line)).collect()
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {

@@ -13,7 +13,7 @@ use proto::negotiate::Driver;
 use proto::wire::control::Compare;
 use proto::wire::request::Transport;
 
-use super::{CpArguments, DigestChoice, DriverChoice, RdmaDeviceChoice, SyncArguments, TransportChoice, volumes};
+use super::{CpArguments, DigestChoice, DriverChoice, SyncArguments, TransportChoice, volumes};
 use crate::cp::{Shown, tickets};
 use node::address::folder_path;
 use node::request::JobRequest;
@@ -93,7 +93,7 @@ impl CpArguments {
             integrity_only: self.integrity_only,
             bare: self.bare,
             transport: self.transport.unwrap_or_default().into(),
-            rdma_emulated: self.rdma_device == Some(RdmaDeviceChoice::Emulated),
+            rdma_device: self.rdma_device.clone().map(Into::into),
             forecast: self.transport == Some(TransportChoice::Auto),
             policy: self.policy.into(),
             controller: self.controller.into(),

@@ -244,7 +244,7 @@ pub(crate) fn step<P: Platform>(rail: &mut Rdma<P>, cx: &mut Cx<'_, P>) -> Next 
         cx.watch.lap(Stage::Recv);
         match completion {
             None => {
-                rail.meter.write(&cx.platform.pair_counts());
+                rail.meter.write(&cx.platform.pair_counts(&rail.base.socket));
                 rail.watch(cx);
             }
             Some(completion) => {
@@ -370,7 +370,7 @@ fn tell_credit<P: Platform>(rail: &mut Rdma<P>, cx: &mut Cx<'_, P>) {
     while half.open < share {
         // Beyond what it needs to go on, a part of the bufs stays for the others.
         let least = if half.open == 0 { 0 } else { bufs / 4 };
-        if !cx.platform.add_receive(least) {
+        if !cx.platform.add_receive(&rail.base.socket, least) {
             break;
         }
         half.open += 1;

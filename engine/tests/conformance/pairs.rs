@@ -40,8 +40,8 @@ pub(crate) fn pairs(world: &impl World) {
     let (here, there) = world.connection();
     let here = one.pair_up(here, Receives::Words).expect("a pair");
     let there = other.pair_up(there, Receives::Frames).expect("a pair");
-    assert!(other.add_receive(0) && other.add_receive(0), "receives come from the pool");
-    assert!(!other.add_receive(2), "of which some are left to others");
+    assert!(other.add_receive(&there, 0) && other.add_receive(&there, 0), "receives come from the pool");
+    assert!(!other.add_receive(&there, 2), "of which some are left to others");
     assert_eq!(other.pool().free(), 2);
 
     let sizes = [MESSAGE_HEAD_BYTES + CHUNK, MESSAGE_HEAD_BYTES + 1, MESSAGE_HEAD_BYTES + 4097];
@@ -60,7 +60,7 @@ pub(crate) fn pairs(world: &impl World) {
                 assert!(buf.whole()[AT..AT + bytes].iter().all(|&byte| usize::from(byte) == came + 1), "and its bytes");
                 came += 1;
                 other.pool().give(buf);
-                assert!(came > 1 || other.add_receive(0), "the third has its receive by now");
+                assert!(came > 1 || other.add_receive(&there, 0), "the third has its receive by now");
             }
             (of_one, completion) => panic!("{of_one}: {completion:?}"),
         }
@@ -71,7 +71,7 @@ pub(crate) fn pairs(world: &impl World) {
     assert!(of_one && matches!(&word, Completion::Word(word) if word == b"a credit"), "{word:?}");
 
     // A message without a receive waits for one, and is counted.
-    let before = other.pair_counts().not_ready;
+    let before = other.pair_counts(&there).not_ready;
     post(&mut one, &here, 9, 9, MESSAGE_HEAD_BYTES + CHUNK);
     for _ in 0..100 {
         if let Some(Completion::Sent { buf, .. }) = one.poll_pair(&here) {
@@ -79,8 +79,8 @@ pub(crate) fn pairs(world: &impl World) {
         }
         assert!(other.poll_pair(&there).is_none(), "nothing comes without a receive");
     }
-    assert_eq!(other.pair_counts().not_ready, before + 1);
-    assert!(other.add_receive(0));
+    assert_eq!(other.pair_counts(&there).not_ready, before + 1);
+    assert!(other.add_receive(&there, 0));
     other.submit(5, Op::Readable { socket: there.clone() });
     other.flush();
     let done = done_of(&mut other, 5);
@@ -119,13 +119,13 @@ fn cut<P: Platform>(one: &mut P, here: &P::Socket, other: &mut P, there: &P::Soc
             Some(completion) => panic!("{completion:?}"),
             // One whose next message has no receive waits for that first.
             None => {
-                let _ = other.add_receive(0);
+                let _ = other.add_receive(there, 0);
                 assert!(begun.elapsed() < Duration::from_secs(10), "the other side learns of it");
             }
         }
     }
     one.pair_over(here, 0);
-    let _ = other.add_receive(0);
+    let _ = other.add_receive(there, 0);
     other.pair_over(there, 1);
     assert_eq!((one.pool().free(), other.pool().free()), (4, 4), "every buf is home, receives as well");
 }

@@ -503,7 +503,7 @@ impl PairIo for Sim {
         self.pairs.post(pair, &word, None);
     }
 
-    fn add_receive(&mut self, least: usize) -> bool {
+    fn add_receive(&mut self, _: &SimSocket, least: usize) -> bool {
         if self.pairs.spare > 0 {
             self.pairs.spare -= 1;
             return true;
@@ -544,7 +544,7 @@ impl PairIo for Sim {
         }
     }
 
-    fn pair_counts(&self) -> PairCounts {
+    fn pair_counts(&self, _: &SimSocket) -> PairCounts {
         self.pairs.counts
     }
 }

@@ -52,7 +52,7 @@ use crate::job::udp::packet_train::{START_PACKETS, TRAIN_PACKETS};
 use crate::job::udp::{self, Peer};
 use crate::link::{Beside, Connected, Expect, Link, LinkError, Start, connect_retry};
 use crate::probe::{self, Known};
-use crate::request::JobRequest;
+use crate::request::{JobRequest, RdmaDevice};
 use text::exit::{Exit, Failure};
 
 /// A connection and its handshake may take so long.
@@ -189,7 +189,7 @@ pub fn requested(copy: &Copy<'_>) -> Requested {
             Transport::Udp | Transport::Auto => request.streams.unwrap_or(1),
         },
         // Whoever did not name it has it where both ends have a device, and an emulation never.
-        rdma: RdmaOffer { device: false, emulated: request.transport == Transport::Rdma && request.rdma_emulated },
+        rdma: wanted_pairs(request),
         pace: Pace {
             controller: request.controller,
             policy: request.policy,
@@ -570,12 +570,24 @@ fn begin(
 
 /// Queue pairs were asked for: is there anything here to make them of?
 fn can_have_pairs(copy: &Copy<'_>) -> Result<(), Failure> {
-    if copy.request.transport != Transport::Rdma || copy.request.rdma_emulated {
+    if copy.request.transport != Transport::Rdma {
         return Ok(());
     }
-    Err(Exit::Negotiation.fail("use RDMA", "this host has no RDMA device that this program can use".to_owned()).next(
-        "leave --transport out, which takes what there is, or try the rail over TCP with `--rdma-device emulated` here and at the daemon",
-    ))
+    let device = copy.request.rdma_device.clone().unwrap_or(RdmaDevice::Auto);
+    device.can_be_used(&sys::rdma::devices()).map_err(|why| {
+        Exit::Negotiation.fail("use RDMA", why).next(
+            "leave --transport out, which takes what there is, or try the rail over TCP with `--rdma-device emulated` here and at the daemon",
+        )
+    })
+}
+
+/// What is offered: queue pairs of a device where nothing else was said, and an emulation where that was.
+fn wanted_pairs(request: &JobRequest) -> RdmaOffer {
+    if request.transport != Transport::Rdma {
+        return RdmaOffer::default();
+    }
+    let device = request.rdma_device.as_ref().is_none_or(RdmaDevice::is_device);
+    RdmaOffer { device, emulated: !device }
 }
 
 /// And the plan: has it what was asked for?
@@ -587,7 +599,7 @@ fn has_pairs(copy: &Copy<'_>, link: &mut Link, plan: &Plan) -> Result<(), Failur
     greeting::say(link, &Frame::Refuse { code: Refusal::Cancelled.code(), detail: cause.clone() });
     link.close();
     Err(Exit::Negotiation.fail("use RDMA", cause).next(
-        "leave --transport out, which takes what there is, or start the daemon with `longhaul serve --rdma-device emulated` to try the rail over TCP",
+        "leave --transport out, which takes what there is, or start the daemon with `longhaul serve --rdma-device auto`, or with `longhaul serve --rdma-device emulated` to try the rail over TCP",
     ))
 }
 
@@ -815,7 +827,8 @@ impl Session {
         let wake = self.wake()?;
         let (path, weights) = (self.known_of_path(), self.weigh(copy, &peers));
         let begun = std::mem::take(&mut self.begun);
-        let rails = Rails::dial_net(&peers, &secret, direction == Direction::Push, path, begun, &wake);
+        let device = copy.request.rdma_device.as_ref().and_then(RdmaDevice::name);
+        let rails = Rails::dial_net(&peers, &secret, direction == Direction::Push, path, (begun, device), &wake);
         let (durability, dry) = (self.open.durability, copy.request.dry_run);
         let default = receipt::default_path(&copy.home, &self.open.job);
         let (no, lent) = (next_job(), copy.lent);

@@ -154,7 +154,7 @@ fn a_session_finds_a_path_for_its_datagrams_and_the_acceptor_hears_it_there() {
         far.turn(&mut frames[1]).unwrap();
         if let Some(arrival) = port.arrived() {
             assert_eq!(arrival.rail, CONTROL);
-            far.datagrams_over(arrival.socket.unwrap());
+            far.datagrams_over(arrival.socket.unwrap().fd().unwrap());
             arrived = true;
             (near_before, far_before) = (near.datagram_bytes(), far.datagram_bytes());
             near.send(b"there");

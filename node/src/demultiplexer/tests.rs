@@ -136,7 +136,7 @@ fn a_greeted_rail_has_one_size_and_tag_at_both_ends_and_reaches_the_other() {
         let Carrier::Packets(theirs, None) = arrival.carrier else { panic!("no datagram rail") };
         assert_eq!((arrival.rail, sizes.tag, sizes.start), (3, theirs.tag, theirs.start));
         assert_eq!(sizes.start, PACKET_BYTES_MAX, "loopback takes all that is tried");
-        let (here, there) = (UdpSocket::from(here), UdpSocket::from(arrival.socket.unwrap()));
+        let (here, there) = (UdpSocket::from(here), UdpSocket::from(arrival.socket.unwrap().fd().unwrap()));
         assert_eq!(here.peer_addr().unwrap(), port.addr, "both ends keep the port");
         there.send(b"data").unwrap();
         let mut bytes = [0; 9000];
@@ -186,7 +186,7 @@ fn words_of_the_session_from_its_own_peer_wait_for_no_confirmation() {
     peer.send(&port.greeting(CONTROL)).unwrap();
     let arrival = port.arrival();
     assert_eq!(arrival.rail, CONTROL);
-    let there = UdpSocket::from(arrival.socket.unwrap());
+    let there = UdpSocket::from(arrival.socket.unwrap().fd().unwrap());
     there.send(b"word").unwrap();
     let mut bytes = [0; 2000];
     assert_eq!(peer.recv(&mut bytes).unwrap(), 1300, "it is welcome first");
@@ -322,7 +322,7 @@ fn a_rail_that_is_up_moves_to_another_address_once_that_address_has_shown_that_i
     let port = Port::open(true);
     let (first, _) = dial(port.addr, &port.secret, 4, false).unwrap();
     let from = UdpSocket::from(first).local_addr().unwrap();
-    assert_eq!(UdpSocket::from(port.arrival().socket.unwrap()).peer_addr().unwrap(), from);
+    assert_eq!(UdpSocket::from(port.arrival().socket.unwrap().fd().unwrap()).peer_addr().unwrap(), from);
     // Somebody who has recorded the greeting: an answer of the same length, and nothing else.
     let thief = stranger(port.addr);
     let mut greeting = vec![0; 1300];
@@ -335,7 +335,7 @@ fn a_rail_that_is_up_moves_to_another_address_once_that_address_has_shown_that_i
     let (moved, _) = dial(port.addr, &port.secret, 4, false).unwrap();
     let to = UdpSocket::from(moved).local_addr().unwrap();
     let arrival = port.arrival();
-    assert_eq!((arrival.rail, UdpSocket::from(arrival.socket.unwrap()).peer_addr().unwrap()), (4, to));
+    assert_eq!((arrival.rail, UdpSocket::from(arrival.socket.unwrap().fd().unwrap()).peer_addr().unwrap()), (4, to));
     assert_ne!(from, to);
 }
 
@@ -374,7 +374,11 @@ fn greetings_replayed_by_a_sniffer_hold_nothing() {
     let confirm = SetupMessage { say: SetupKind::Confirm, packet_bytes: sizes.start, ..welcome }.encode(&port.secret);
     old.send(&confirm).unwrap();
     let arrival = port.arrival();
-    assert_eq!(UdpSocket::from(arrival.socket.unwrap()).peer_addr().unwrap(), to, "said and heard at one address");
+    assert_eq!(
+        UdpSocket::from(arrival.socket.unwrap().fd().unwrap()).peer_addr().unwrap(),
+        to,
+        "said and heard at one address"
+    );
     old.send(&confirm).unwrap();
     assert_eq!(port.waiting(), 0);
     assert!(port.arrivals.lock().unwrap().try_recv().is_err(), "a recorded confirmation is good once");

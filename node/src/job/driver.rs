@@ -443,6 +443,9 @@ pub fn run_traced(
     }
     driver.look_at_rails(true);
     driver.say_not_ready();
+    if !driver.out.notes.is_empty() {
+        driver.show();
+    }
     driver.leave(result.is_ok());
     driver.now = read_clock();
     result?;

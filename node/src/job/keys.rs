@@ -70,9 +70,19 @@ impl JobSecret {
     /// The same; `is_pair`: of a queue pair, emulated over the connection.
     #[must_use]
     pub fn greeting_of(&self, rail: u16, is_pair: bool) -> [u8; 64] {
+        self.greeting_with(rail, is_pair).encode()
+    }
+
+    /// The same of a queue pair of a device, which is encoded in other ways.
+    #[must_use]
+    pub fn pair_greeting(&self, rail: u16) -> Greeting {
+        self.greeting_with(rail, true)
+    }
+
+    fn greeting_with(&self, rail: u16, is_pair: bool) -> Greeting {
         let mut greeting = Greeting { job: self.job, rail, version: proto::VERSION, is_pair, mac: [0; 32] };
         greeting.mac = self.mac(&greeting);
-        greeting.encode()
+        greeting
     }
 
     /// Did somebody who knows the job's secret write this greeting?

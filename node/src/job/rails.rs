@@ -20,6 +20,7 @@ use std::time::Duration;
 use engine::fault::{panic_once_if_asked, words};
 use proto::rate::TrainSeen;
 use sys::event::Event;
+use sys::rdma::Link;
 
 use crate::job::keys::JobSecret;
 use crate::job::udp::packet_train::TRAIN_PACKETS;
@@ -27,6 +28,7 @@ use crate::job::udp::{self, Greeted, Opened, Peer, SetupKind, SetupMessage, Size
 use crate::link::{SessionGreeting, bound_segments, congestion};
 use crate::probe::host_rates::host_rates;
 use crate::probe::result::Seen;
+use crate::request::pair_greeting::{door_at, hello_of};
 
 /// The acceptor's answer to a greeting.
 pub const WELCOME: u8 = 1;
@@ -50,6 +52,8 @@ pub enum Carrier {
     Packets(Sizes, Option<TrainSeen>),
     /// A queue pair, emulated over this connection.
     Pair,
+    /// A queue pair of a device.
+    Device,
     /// Nothing: whoever dials has panicked, and dials no more. Why is the socket's error.
     Gone,
     /// No rail: the control session may go on over it, under this nonce of the acceptor's; there, with what the initiator has shown to have of it.
@@ -63,6 +67,8 @@ pub enum Ask {
     Stream(u16),
     /// A queue pair, emulated over TCP.
     Pair(u16),
+    /// A queue pair of a device.
+    Device(u16),
     /// A rail over UDP; one that is there already moves to a new address of this end.
     Packets(u16),
     /// A look at the path for this rail, whose number is then used by `Packets`.
@@ -79,7 +85,26 @@ pub struct Arrival {
     /// What it is, or was to be.
     pub carrier: Carrier,
     /// The socket.
-    pub socket: io::Result<OwnedFd>,
+    pub socket: io::Result<Socket>,
+}
+
+/// What a rail goes over.
+#[derive(Debug)]
+pub enum Socket {
+    /// A descriptor.
+    Fd(OwnedFd),
+    /// A connection between RDMA devices.
+    Link(Box<Link>),
+}
+
+impl Socket {
+    /// Its descriptor. Errors: it is between devices.
+    pub fn fd(self) -> io::Result<OwnedFd> {
+        match self {
+            Socket::Fd(fd) => Ok(fd),
+            Socket::Link(_) => Err(ErrorKind::Unsupported.into()),
+        }
+    }
 }
 
 /// Who dials one path: streams and datagrams apart, so that one that is not answered keeps no other waiting.
@@ -233,14 +258,14 @@ pub enum Rails {
 
 impl Rails {
     /// Rails over TCP or UDP to each of `peers`, dialled on two threads for each, which end with this value. `sends`: data goes from here to
-    /// there; `rtt`: of the control session; `small`: that was made with small segments only.
+    /// there; `rtt`: of the control session; `small`: that was made with small segments only; `device`: the only one of which queue pairs may be.
     #[must_use]
     pub fn dial_net(
         peers: &[Peer],
         secret: &JobSecret,
         sends: bool,
         (rtt, small): (Duration, bool),
-        ahead: Begun,
+        (ahead, device): (Begun, Option<&str>),
         wake: &Event,
     ) -> Rails {
         let Begun { packets: early, stream: mut first } = ahead;
@@ -258,15 +283,16 @@ impl Rails {
                 Some(from) => format!("{from}={}", peer.addr.ip()),
                 None => peer.addr.ip().to_string(),
             };
-            let (secret, theirs, view) = (secret.clone(), secret.clone(), view.clone());
+            let (secret, theirs, view, device) =
+                (secret.clone(), secret.clone(), view.clone(), device.map(str::to_owned));
             let mut first = first.take_if(|it| it.to == peer.addr && peer.from.is_none());
             let streams = dial_with(wake.clone(), to.clone(), move |ask| {
                 let ahead = first.take_if(|it| ask == Ask::Stream(it.rail)).map(|it| (it.rail, it.greeted()));
                 if let Some((rail, Ok(socket))) = ahead {
-                    return Some(Arrival { rail, carrier: Carrier::Stream, socket: Ok(socket) });
+                    return Some(Arrival { rail, carrier: Carrier::Stream, socket: Ok(Socket::Fd(socket)) });
                 }
                 let small = asked_small.load(Ordering::Relaxed);
-                Manner { small, ..manner }.stream(peer, &theirs, ask)
+                Manner { small, ..manner }.stream(peer, &theirs, ask, device.as_deref())
             });
             // It was begun with the first path's peer.
             let mut ahead = Ahead { early: early.take(), looked: None };
@@ -288,12 +314,12 @@ impl Rails {
                 let (here, other) = sys::sock::pair()?;
                 let _ = sys::sock::set_buffers(&here, PAIR_BUFFER, PAIR_BUFFER);
                 let _ = sys::sock::set_buffers(&other, PAIR_BUFFER, PAIR_BUFFER);
-                let arrival = Arrival { rail, carrier: Carrier::Stream, socket: Ok(other) };
+                let arrival = Arrival { rail, carrier: Carrier::Stream, socket: Ok(Socket::Fd(other)) };
                 there.send(arrival).map_err(|_| io::ErrorKind::ConnectionRefused)?;
                 there_bell.signal();
                 Ok(here)
             };
-            Some(Arrival { rail, carrier: Carrier::Stream, socket: pair() })
+            Some(Arrival { rail, carrier: Carrier::Stream, socket: pair().map(Socket::Fd) })
         });
         let (name, packets, small) = ("this process".to_owned(), streams.clone(), Arc::default());
         let paths = vec![Diallers { name, place: None, streams, packets, small }];
@@ -306,7 +332,7 @@ impl Rails {
             let path = if wanted == Ask::Control { control.replace(control.get() + 1) % paths.len() } else { path };
             let diallers = &paths[path];
             // The diallers live as long as this value.
-            let _ = if matches!(wanted, Ask::Stream(_) | Ask::Pair(_) | Ask::Control) {
+            let _ = if matches!(wanted, Ask::Stream(_) | Ask::Pair(_) | Ask::Device(_) | Ask::Control) {
                 diallers.streams.send(wanted)
             } else {
                 diallers.packets.send(wanted)
@@ -454,21 +480,26 @@ struct Manner {
 }
 
 impl Manner {
-    fn stream(self, peer: Peer, secret: &JobSecret, ask: Ask) -> Option<Arrival> {
+    fn stream(self, peer: Peer, secret: &JobSecret, ask: Ask, device: Option<&str>) -> Option<Arrival> {
         match ask {
             Ask::Stream(rail) => {
-                Some(Arrival { rail, carrier: Carrier::Stream, socket: self.dial(peer, secret, rail) })
+                Some(Arrival { rail, carrier: Carrier::Stream, socket: self.dial(peer, secret, rail).map(Socket::Fd) })
             }
             Ask::Control => {
                 let (carrier, socket) = self.dial_control(peer, secret).map_or_else(
                     |error| (Carrier::Control([0; 32], None), Err(error)),
                     |(nonce, socket)| (Carrier::Control(nonce, None), Ok(socket)),
                 );
-                Some(Arrival { rail: CONTROL, carrier, socket })
+                Some(Arrival { rail: CONTROL, carrier, socket: socket.map(Socket::Fd) })
+            }
+            Ask::Device(rail) => {
+                let hello = hello_of(&secret.pair_greeting(rail));
+                let link = Link::dial(door_at(peer.addr), peer.from, device, hello, self.patience);
+                Some(Arrival { rail, carrier: Carrier::Device, socket: link.map(|it| Socket::Link(Box::new(it))) })
             }
             Ask::Pair(rail) => {
                 let dialled = self.connect(peer).and_then(|stream| self.welcomed_as(stream, secret, (rail, true)));
-                Some(Arrival { rail, carrier: Carrier::Pair, socket: dialled })
+                Some(Arrival { rail, carrier: Carrier::Pair, socket: dialled.map(Socket::Fd) })
             }
             Ask::Packets(_) | Ask::Look(_) => None,
         }
@@ -493,7 +524,7 @@ impl Manner {
                     Ok((carrier, socket)) => (carrier, Ok(socket)),
                     Err(error) => (Carrier::Packets(Sizes { tag: 0, start: 0, most: 0 }, None), Err(error)),
                 };
-                Some(Arrival { rail, carrier, socket })
+                Some(Arrival { rail, carrier, socket: socket.map(Socket::Fd) })
             }
             Ask::Look(rail) => {
                 let untried = ahead.early.as_ref().is_some_and(|early| early.untried);
@@ -508,7 +539,7 @@ impl Manner {
                 let _ = view.send(seen);
                 None
             }
-            Ask::Stream(_) | Ask::Pair(_) | Ask::Control => None,
+            Ask::Stream(_) | Ask::Pair(_) | Ask::Device(_) | Ask::Control => None,
         }
     }
 

@@ -35,6 +35,7 @@ use proto::ftp::lhdata::{Offered, Transport};
 use proto::wire::chunk::Greeting;
 use sys::event::Event;
 use sys::fs::Dir;
+use sys::rdma::{PairListener, Request};
 
 use crate::demultiplexer::{self, Demultiplexer, Standing};
 use crate::identity::ticket::{Ticket, Tickets, Uses};
@@ -44,14 +45,15 @@ use crate::job::endpoint::volumes::FailedDisks;
 use crate::job::keys::JobSecret;
 use crate::job::numa::hold;
 use crate::job::offer;
-use crate::job::rails::{self, Arrival, Carrier};
+use crate::job::rails::{self, Arrival, Carrier, Socket};
 use crate::job::receipt::retention::{Keep, Turns};
 use crate::job::registry::Registry;
 use crate::job::sweep;
 use crate::link::{Hellos, failure_of, reachable};
 use crate::listener::{Listener, Next, Proving, Rail};
 use crate::report::history::History;
-use crate::request::Ports;
+use crate::request::pair_greeting;
+use crate::request::{Ports, RdmaDevice};
 use capacity::Capacity;
 use guarded::Guards;
 use handed::Handed;
@@ -90,7 +92,7 @@ impl Waiting {
     fn on_control(&self, Proving { stream, nonce, word, .. }: Proving) {
         let Some(theirs) = self.secret.count_of(&word, b'i', &nonce, 0) else { return };
         let carrier = Carrier::Control(nonce, Some(theirs));
-        let arrival = Arrival { rail: rails::CONTROL, carrier, socket: Ok(stream.into()) };
+        let arrival = Arrival { rail: rails::CONTROL, carrier, socket: Ok(Socket::Fd(stream.into())) };
         if self.to.send(arrival).is_ok() {
             self.wake.signal();
         }
@@ -132,6 +134,8 @@ pub struct Daemon {
     pub stop: Event,
     /// There is a UDP port for datagram rails.
     pub takes_datagrams: bool,
+    /// There is a door for queue pairs of RDMA devices.
+    pub takes_devices: bool,
     /// Sessions that begin in datagrams to it.
     hellos: Arc<Hellos>,
     /// Where running jobs are shown.
@@ -235,11 +239,28 @@ impl Daemon {
         let socket = OwnedFd::from(stream);
         rails::prepare(&socket);
         let carrier = if greeting.is_pair { Carrier::Pair } else { Carrier::Stream };
-        let arrival = Arrival { rail: greeting.rail, carrier, socket: Ok(socket) };
+        let arrival = Arrival { rail: greeting.rail, carrier, socket: Ok(Socket::Fd(socket)) };
         if job.to.send(arrival).is_ok() {
             job.wake.signal();
         }
         None
+    }
+
+    /// Somebody dials by an RDMA device. Anything wrong: refused without a word.
+    fn on_device(&self, request: Request) {
+        let greeting = pair_greeting::greeting_of(&request.hello);
+        let mut all = self.waiting();
+        let job =
+            all.get_mut(&greeting.job).filter(|job| greeting.version == proto::VERSION && job.secret.holds(&greeting));
+        let Some(job) = job.filter(|_| greeting.rail != rails::CONTROL) else { return request.refuse() };
+        let is_new = job.seen.insert(greeting.rail);
+        if !is_new {
+            return request.refuse();
+        }
+        let socket = Ok(Socket::Link(Box::new(request.accept())));
+        if job.to.send(Arrival { rail: greeting.rail, carrier: Carrier::Device, socket }).is_ok() {
+            job.wake.signal();
+        }
     }
 
     /// What this job, which let `taken` bytes go, may have of the daemon's cap, B/s; 0: there is none. See `shares`.
@@ -362,6 +383,8 @@ pub struct Bound {
 /// ```
 #[derive(Debug)]
 pub struct Server {
+    /// For queue pairs, and of which device.
+    door: Option<(PairListener, RdmaDevice)>,
     daemon: Arc<Daemon>,
     listener: Listener,
     demultiplexer: std::io::Result<Demultiplexer>,
@@ -385,6 +408,20 @@ impl Upgrade {
         }
         Upgrade { daemon, offered: Offered { port, transports } }
     }
+}
+
+/// Where queue pairs are let in, if that is wanted. Errors: a device was named that cannot be used, or the door cannot be opened.
+fn open_door(settings: &Settings, at: std::net::SocketAddr) -> Result<Option<(PairListener, RdmaDevice)>, Failure> {
+    let Some(device) = settings.rdma_device.clone().filter(RdmaDevice::is_device) else { return Ok(None) };
+    let refused = |why: String| {
+        let failure = Exit::Negotiation.fail("let queue pairs of RDMA devices in", why);
+        failure.next(
+            "leave --rdma-device out, and clients use TCP or UDP; `longhaul host show` tells what each device lacks",
+        )
+    };
+    device.can_be_used(&sys::rdma::devices()).map_err(refused)?;
+    let door = PairListener::open(pair_greeting::door_at(at)).map_err(|error| refused(error.to_string()))?;
+    Ok(Some((door, device)))
 }
 
 fn io(what: &'static str) -> impl Fn(std::io::Error) -> Failure {
@@ -454,6 +491,8 @@ impl Bound {
     /// Memory or threads.
     pub fn start(self, log: Log) -> Result<Server, Failure> {
         let Bound { settings, home, identity, guards, path_base, listener, demultiplexer, nodes } = self;
+        // After the walls and the change of user: the kernel takes calls on what it opened by these rights alone (ib_safe_file_access).
+        let door = open_door(&settings, listener.local_addr().map_err(io("listen"))?)?;
         let make = make(&settings, nodes.as_ref());
         let (pool_bytes, capacity) = (make.memory_bytes, room_of(&settings, &make));
         let registry = open_registry(&settings, &home, &log);
@@ -474,6 +513,7 @@ impl Bound {
             tickets: Tickets::new(),
             stop,
             takes_datagrams: demultiplexer.is_ok(),
+            takes_devices: door.is_some(),
             hellos: listener.hellos(),
             running: AtomicUsize::new(0),
             ended: AtomicUsize::new(0),
@@ -492,7 +532,7 @@ impl Bound {
         let daemon = Arc::new(daemon);
         let asked = Arc::downgrade(&daemon);
         daemon.registry.answer_for_tickets(move |request| tickets::answer_of(&asked, request));
-        Ok(Server { daemon, listener, demultiplexer })
+        Ok(Server { door, daemon, listener, demultiplexer })
     }
 }
 
@@ -555,7 +595,7 @@ impl Server {
     /// # Errors
     /// The port's.
     pub fn run(self) -> Result<(), Failure> {
-        let Server { daemon, listener, demultiplexer } = self;
+        let Server { door, daemon, listener, demultiplexer } = self;
         let listener = listener.on_awaited(daemon.awaited.clone());
         let (daemon, demultiplexer) = (&*daemon, &demultiplexer);
         let (over, packets) = (Event::new().map_err(io("start the daemon"))?, demultiplexer::Counts::default());
@@ -568,6 +608,16 @@ impl Server {
                     scope.spawn(move || serve_packets(daemon, demultiplexer, packets, over));
                 }
                 Err(error) => daemon.log(1, &format!("no UDP port, data goes over TCP alone: {error}")),
+            }
+            if let Some((door, device)) = door {
+                let over = &over;
+                scope.spawn(move || {
+                    daemon.log(1, &format!("queue pairs of RDMA devices are let in: {device}"));
+                    if let Some(error) = pair_greeting::serve(&door, &device, over, |request| daemon.on_device(request))
+                    {
+                        daemon.log(0, &format!("no more queue pairs are let in: {error}"));
+                    }
+                });
             }
             let served = listener.run(
                 |link| session::run(daemon, link),

@@ -48,6 +48,7 @@ use crate::job::receipt::retention::{Keep, Pruned};
 use crate::job::registry::Title;
 use crate::job::udp::packet_bytes_of;
 use crate::link::{Link, failure_of};
+use crate::request::RdmaDevice;
 use crate::serve::guest::{Guest, No, PATIENCE, no, path_base, permitted, share, shares, told};
 use crate::serve::history;
 use crate::serve::log::{EndedJob, JobFacts};
@@ -418,7 +419,7 @@ fn requested(daemon: &Daemon, rights: &Rights, way: &Way, look: bool) -> Request
         // The workers' bufs are all jobs': an even part of them is what this one may count on.
         bufs_bytes: daemon.pool_bytes / (daemon.running.load(Ordering::SeqCst) as u64).max(1),
         datagrams: if daemon.takes_datagrams { offer::STREAMS_MAX } else { 0 },
-        rdma: RdmaOffer { device: false, emulated: settings.rdma_emulated },
+        rdma: RdmaOffer { device: daemon.takes_devices, emulated: settings.rdma_device == Some(RdmaDevice::Emulated) },
         ..Requested::default()
     }
 }

@@ -17,7 +17,7 @@ use crate::address::PORT_DEFAULT;
 use crate::identity::ticket::Uses;
 use crate::job::receipt::retention::Keep;
 use crate::link::reachable::{self, PublicName};
-use crate::request::{MEMORY_DEFAULT_BYTES, Ports};
+use crate::request::{MEMORY_DEFAULT_BYTES, Ports, RdmaDevice};
 use text::units;
 
 /// A connection that says nothing for so long is closed: three times the pulse's worst gap on a bad link.
@@ -51,8 +51,8 @@ pub struct Settings {
     pub rate_bps: Option<u64>,
     /// Clients may ask for payload in clear.
     pub integrity_only: bool,
-    /// Clients may ask for queue pairs that are emulated over TCP.
-    pub rdma_emulated: bool,
+    /// Clients may ask for queue pairs: of devices, or emulated over TCP.
+    pub rdma_device: Option<RdmaDevice>,
     /// Payload that nothing vouches for may be asked for.
     pub bare: bool,
     /// `None`: the one below `LONGHAUL_HOME`.
@@ -100,7 +100,7 @@ impl Settings {
             workers: None,
             rate_bps: None,
             integrity_only: false,
-            rdma_emulated: false,
+            rdma_device: None,
             bare: false,
             authorized_keys: None,
             idle_timeout: IDLE_TIMEOUT_DEFAULT,
@@ -131,8 +131,6 @@ impl Settings {
         };
         apply(&mut said, "rate", "now", &mut self.rate_bps, new.rate_bps, |value| rate(*value));
         apply(&mut said, "bare", "for new jobs", &mut self.bare, new.bare, bool::to_string);
-        let rdma = &mut self.rdma_emulated;
-        apply(&mut said, "rdma_device", "for new jobs", rdma, new.rdma_emulated, bool::to_string);
         apply(
             &mut said,
             "integrity_only",
@@ -167,6 +165,7 @@ impl Settings {
             ("user", self.user != new.user),
             ("privileged", self.privileged != new.privileged),
             ("log", self.log != new.log),
+            ("rdma_device", self.rdma_device != new.rdma_device),
         ] {
             if differs {
                 said.push(format!("{key} has changed in the config file; that needs a restart, the old value stays"));

@@ -119,6 +119,7 @@ fn host(words: &[&str]) -> Host {
         stop: Event::new().unwrap(),
         hellos: listener.hellos(),
         takes_datagrams: false,
+        takes_devices: false,
         registry: Arc::default(),
         failed_disks: Default::default(),
         log: Log::to(|line| eprintln!("longhaul: {line}")),

@@ -20,7 +20,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
-use super::{Completion, Counts, Receives, Word};
+use super::{Completion, Connection, Counts, Queues, Receives, Word};
 use crate::mem::{Buf, HEADROOM, Mapping, Pool};
 
 const PREFIX: usize = 8;
@@ -285,7 +285,19 @@ impl Emulated {
         Emulated { shared: Shared { region, queue: VecDeque::new(), head_bytes, counts }, pairs: Vec::new() }
     }
 
-    pub(super) fn attach(&mut self, stream: OwnedFd, receives: Receives) -> io::Result<Arc<OwnedFd>> {
+    fn at(&mut self, pair: RawFd) -> (&mut Pair, &mut Shared) {
+        let pair = self.pairs.iter_mut().find(|it| it.completions.as_raw_fd() == pair);
+        (pair.expect("a pair is named by its completion descriptor until it is detached"), &mut self.shared)
+    }
+}
+
+impl Queues for Emulated {
+    fn takes(&self, connection: &Connection) -> bool {
+        matches!(connection, Connection::Emulated(_))
+    }
+
+    fn attach(&mut self, connection: Connection, receives: Receives) -> io::Result<Arc<OwnedFd>> {
+        let Connection::Emulated(stream) = connection else { return Err(io::ErrorKind::Unsupported.into()) };
         let completions = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let watched = epoll::EventFlags::IN;
         epoll::add(&*completions, &stream, epoll::EventData::new_u64(0), watched)?;
@@ -302,27 +314,22 @@ impl Emulated {
         Ok(completions)
     }
 
-    fn at(&mut self, pair: RawFd) -> (&mut Pair, &mut Shared) {
-        let pair = self.pairs.iter_mut().find(|it| it.completions.as_raw_fd() == pair);
-        (pair.expect("a pair is named by its completion descriptor until it is detached"), &mut self.shared)
-    }
-
-    pub(super) fn has(&self, pair: RawFd) -> bool {
+    fn has(&self, pair: RawFd) -> bool {
         self.pairs.iter().any(|it| it.completions.as_raw_fd() == pair)
     }
 
-    pub(super) fn post_send(&mut self, pair: RawFd, token: u64, buf: Buf, at: usize, len: usize) {
+    fn post_send(&mut self, pair: RawFd, token: u64, buf: Buf, at: usize, len: usize) {
         let (pair, shared) = self.at(pair);
         assert!(Arc::ptr_eq(buf.mapping(), &shared.region), "what is sent is registered");
         pair.post(shared, Send::new(What::Frame { token, buf, at, len }));
     }
 
-    pub(super) fn post_word(&mut self, pair: RawFd, word: Word) {
+    fn post_word(&mut self, pair: RawFd, word: Word) {
         let (pair, shared) = self.at(pair);
         pair.post(shared, Send::new(What::Word(word)));
     }
 
-    pub(super) fn post_receive(&mut self, buf: Buf) {
+    fn post_receive(&mut self, buf: Buf) {
         assert!(Arc::ptr_eq(buf.mapping(), &self.shared.region), "what is received into is registered");
         self.shared.queue.push_back(buf);
         // Whoever waited for it looks at its socket again.
@@ -331,16 +338,16 @@ impl Emulated {
         }
     }
 
-    pub(super) fn receives(&self) -> usize {
+    fn receives(&self) -> usize {
         self.shared.queue.len()
     }
 
-    pub(super) fn take_receive(&mut self) -> Option<Buf> {
+    fn take_receive(&mut self) -> Option<Buf> {
         let is_used = self.pairs.iter().any(|it| it.receives == Receives::Frames && !it.dead);
         if is_used { None } else { self.shared.queue.pop_front() }
     }
 
-    pub(super) fn poll(&mut self, pair: RawFd) -> Option<Completion> {
+    fn poll(&mut self, pair: RawFd) -> Option<Completion> {
         let (pair, shared) = self.at(pair);
         if pair.done.is_empty() {
             pair.step(shared);
@@ -352,12 +359,12 @@ impl Emulated {
         next
     }
 
-    pub(super) fn cut(&mut self, pair: RawFd) {
+    fn cut(&mut self, pair: RawFd) {
         let (pair, shared) = self.at(pair);
         pair.die(shared, Some(io::ErrorKind::ConnectionAborted.into()));
     }
 
-    pub(super) fn detach(&mut self, pair: RawFd, mut give: impl FnMut(Buf)) {
+    fn detach(&mut self, pair: RawFd, give: &mut dyn FnMut(Buf)) -> usize {
         self.cut(pair);
         let index = self.pairs.iter().position(|it| it.completions.as_raw_fd() == pair).expect("seen by `cut`");
         for completion in self.pairs.swap_remove(index).done {
@@ -365,9 +372,10 @@ impl Emulated {
                 give(buf);
             }
         }
+        0
     }
 
-    pub(super) fn counts(&self) -> Counts {
+    fn counts(&self) -> Counts {
         self.shared.counts
     }
 }

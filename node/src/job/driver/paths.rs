@@ -68,7 +68,7 @@ impl JobDriver<'_, '_> {
     /// The kind of queue pairs that came up, if any did, and how many messages found no receive posted at this end.
     pub(super) fn pairs_seen(&self) -> Option<(RdmaKind, u64)> {
         // What a worker counted, each of its pairs tells.
-        let not_ready = self.streams.pairs.iter().map(|meter| meter.read().not_ready).max()?;
+        let not_ready = self.streams.pairs.iter().map(|it| it.meter.read().not_ready).max()?;
         self.job.plan.rdma.map(|kind| (kind, not_ready))
     }
 

@@ -20,11 +20,11 @@ use proto::session::migration::Migration;
 use proto::session::paths::{Dial, Kind, Next, Wanted};
 use proto::session::settings::least_cap;
 use proto::wire::control::Frame;
-use sys::rdma::Connection;
+use sys::rdma::{Connection, Facts};
 
 use super::transport::Auto;
 use super::{End, JobDriver, NO_RAIL};
-use crate::job::rails::{Arrival, Ask, CONTROL, Carrier};
+use crate::job::rails::{Arrival, Ask, CONTROL, Carrier, Socket};
 use crate::job::udp::{self, Sizes};
 use text::exit::{Exit, Failure};
 use text::units::exact_rate;
@@ -64,8 +64,19 @@ pub(super) struct Streams {
     pub(super) carried: bool,
     /// New ones are queue pairs of this kind instead.
     pub(super) rdma: Option<RdmaKind>,
-    /// What each queue pair so far tells of itself.
-    pub(super) pairs: Vec<Arc<PairMeter>>,
+    /// Each queue pair so far.
+    pub(super) pairs: Vec<PairSeen>,
+}
+
+/// A queue pair that was.
+#[derive(Debug)]
+pub(super) struct PairSeen {
+    /// Whose it is: what its meter says is of all pairs of this worker.
+    pub(super) worker: usize,
+    /// What it tells of itself.
+    pub(super) meter: Arc<PairMeter>,
+    /// Of a device.
+    pub(super) facts: Option<Facts>,
 }
 
 impl Streams {
@@ -94,6 +105,22 @@ pub(super) fn first(plan: &Plan, auto: bool) -> Wanted {
         (false, 0) => Wanted { streams: usize::from(plan.streams), datagrams: 0 },
         (false, datagrams) => Wanted { streams: 0, datagrams },
     }
+}
+
+/// What the queue pairs of devices were made of, and what was registered for them: once for each worker, however many jobs and files.
+fn pairs_in_words(pairs: &[PairSeen]) -> Option<String> {
+    let Facts { device, port, gid, mtu } = pairs.iter().find_map(|it| it.facts.as_ref())?;
+    let mut by_worker = std::collections::BTreeMap::new();
+    for pair in pairs {
+        let (counts, seen): (_, &mut (u64, u64)) = (pair.meter.read(), by_worker.entry(pair.worker).or_default());
+        *seen = (seen.0.max(counts.regions), seen.1.max(counts.registered_bytes));
+    }
+    let (regions, bytes) = by_worker.values().fold((0, 0), |all, it| (all.0 + it.0, all.1 + it.1));
+    Some(format!(
+        "rdma: {device} port {port}, GID {gid}, MTU {mtu}; {} queue pairs on {} workers, {regions} regions of {bytes} bytes registered at this end",
+        pairs.len(),
+        by_worker.len(),
+    ))
 }
 
 impl JobDriver<'_, '_> {
@@ -134,6 +161,7 @@ impl JobDriver<'_, '_> {
         self.next_rail += u16::from(greeted.is_none());
         self.asked.insert(rail, path);
         let ask = match dial.kind {
+            Kind::Stream if self.streams.rdma == Some(RdmaKind::Device) => Ask::Device(rail),
             Kind::Stream if self.streams.rdma.is_some() => Ask::Pair(rail),
             Kind::Stream => Ask::Stream(rail),
             Kind::Datagram => Ask::Packets(rail),
@@ -177,6 +205,11 @@ impl JobDriver<'_, '_> {
             };
             let Some(arrival) = arrival else { continue };
             let Arrival { rail, carrier, socket } = arrival;
+            if carrier == Carrier::Device {
+                self.device_arrived(rail, socket);
+                continue;
+            }
+            let socket = socket.and_then(Socket::fd);
             if let (Carrier::Gone, Err(why)) = (carrier, &socket) {
                 return Err(self.bug(&why.to_string()));
             }
@@ -277,6 +310,9 @@ impl JobDriver<'_, '_> {
 
     /// Credits are there so that no message waits for a receive: one that did is worth a word.
     pub(super) fn say_not_ready(&mut self) {
+        if let Some(text) = pairs_in_words(&self.streams.pairs) {
+            self.out.notes.push(text);
+        }
         if let Some((kind, count @ 1..)) = self.pairs_seen() {
             self.out.notes.push(format!("{}: {count} messages found no receive posted at this end", kind.name()));
         }
@@ -284,18 +320,13 @@ impl JobDriver<'_, '_> {
 
     /// A rail is there: to the machine, and to its worker.
     fn rail_up(&mut self, rail: u16, carrier: Carrier, socket: OwnedFd) {
-        // Nobody agreed on it.
-        if carrier == Carrier::Pair && self.job.plan.rdma.is_none() {
-            return;
-        }
-        let up = match &mut self.end {
-            End::Send(end) => end.rail_up(rail),
-            End::Recv(end) => end.rail_up(rail),
-        };
-        if !up {
-            return;
-        }
         let path = self.path_of(rail, &socket);
+        if carrier == Carrier::Pair {
+            return self.pair_up(rail, path, Connection::Emulated(socket));
+        }
+        if !self.is_new(rail) {
+            return;
+        }
         let kind = if matches!(carrier, Carrier::Packets(..)) { Kind::Datagram } else { Kind::Stream };
         if self.paths.on_rail_up(self.now, rail, path, kind) {
             self.say_path_is_there(path);
@@ -306,28 +337,11 @@ impl JobDriver<'_, '_> {
         let worker = usize::from(rail) % self.job.workers.count();
         self.rails_seen = self.rails_seen.max(usize::from(rail) + 1);
         let (job, key) = (self.job.no, self.secret.rail(rail));
-        let mut carries = Carries {
-            meter: None,
-            pair: None,
-            migration: Migration::new(self.now),
-            socket: Weak::new(),
-            path,
-            unsent_bounded: false,
-        };
-        if carrier == Carrier::Pair {
-            let meter: Arc<PairMeter> = Arc::default();
-            carries.pair = Some(Arc::clone(&meter));
-            self.streams.pairs.push(Arc::clone(&meter));
-            self.carriers.insert(rail, carries);
-            let connection = Connection::Emulated(socket);
-            self.job.workers.send(worker, Cmd::PairUp { job, rail, connection, key, meter });
-            self.rails_most = self.rails_most.max(self.end.rails_up());
-            return;
-        }
+        let mut carries = self.carries(path);
         let socket = Arc::new(socket);
         carries.socket = Arc::downgrade(&socket);
         let cmd = match carrier {
-            Carrier::Control(..) | Carrier::Gone | Carrier::Pair => {
+            Carrier::Control(..) | Carrier::Gone | Carrier::Pair | Carrier::Device => {
                 unreachable!("no rail, or one that is up since above")
             }
             Carrier::Stream => {
@@ -351,6 +365,56 @@ impl JobDriver<'_, '_> {
         if self.job.plan.pace.policy == Policy::Fixed {
             self.set_rail_rates();
         }
+    }
+
+    /// A rail that carries from now on, of which nothing is known yet.
+    fn carries(&self, path: usize) -> Carries {
+        let migration = Migration::new(self.now);
+        Carries { meter: None, pair: None, migration, socket: Weak::new(), path, unsent_bounded: false }
+    }
+
+    /// To the machine: is it one that was not there?
+    fn is_new(&mut self, rail: u16) -> bool {
+        match &mut self.end {
+            End::Send(end) => end.rail_up(rail),
+            End::Recv(end) => end.rail_up(rail),
+        }
+    }
+
+    /// A connection between devices, or why there is none.
+    fn device_arrived(&mut self, rail: u16, socket: std::io::Result<Socket>) {
+        let path = self.asked.get(&rail).copied().unwrap_or(0);
+        if self.job.rails.dials() {
+            self.paths.on_dial_over(Dial { path, kind: Kind::Stream });
+        }
+        match socket {
+            Ok(Socket::Link(link)) if self.is_open() => self.pair_up(rail, path, Connection::Device(link)),
+            Ok(_) => {}
+            Err(error) => self.give_up_pairs(rail, &error.to_string()),
+        }
+    }
+
+    /// A queue pair is agreed on: to the machine, and to its worker, which makes its queues.
+    fn pair_up(&mut self, rail: u16, path: usize, connection: Connection) {
+        let (kind, facts) = match &connection {
+            Connection::Emulated(_) => (RdmaKind::Emulated, None),
+            Connection::Device(link) => (RdmaKind::Device, Some(link.facts())),
+        };
+        // Nobody agreed on it, or it is there.
+        if self.job.plan.rdma != Some(kind) || !self.is_new(rail) {
+            return;
+        }
+        if self.paths.on_rail_up(self.now, rail, path, Kind::Stream) {
+            self.say_path_is_there(path);
+        }
+        let worker = usize::from(rail) % self.job.workers.count();
+        self.rails_seen = self.rails_seen.max(usize::from(rail) + 1);
+        let (job, key, meter) = (self.job.no, self.secret.rail(rail), Arc::<PairMeter>::default());
+        let carries = Carries { pair: Some(Arc::clone(&meter)), ..self.carries(path) };
+        self.streams.pairs.push(PairSeen { worker, meter: Arc::clone(&meter), facts });
+        self.carriers.insert(rail, carries);
+        self.job.workers.send(worker, Cmd::PairUp { job, rail, connection, key, meter });
+        self.rails_most = self.rails_most.max(self.end.rails_up());
     }
 
     /// UDP does not get through: the rails that are missing are streams. Of several paths, those of this one.

@@ -1,0 +1,107 @@
+#!/bin/bash
+# RDMA devices between two hosts of the guest, soft-RoCE and soft-iWARP: the real binary's jobs, its lowest layer beside perftest, a device that goes in mid-job.
+source /vm/hosts.sh
+source /vm/rdma.sh
+# siw counts locked memory against the limit of root, too.
+ulimit -l unlimited
+SIZE=${SIZE:-1048576} DEPTH=${DEPTH:-8} COUNT=${COUNT:-60} ROUNDS=${ROUNDS:-3}
+LONGHAUL=/root/longhaul-rdma
+[ -x "$LONGHAUL" ] || { skip "no binary with RDMA (make build-rdma)"; finish; }
+if "$LONGHAUL" host show 2>&1 | grep -q 'RDMA: not in this build'; then
+    skip "this binary has no RDMA: the archives were not there when it was built"
+    finish
+fi
+modprobe -n siw 2>/dev/null || { skip "the guest has no RDMA modules"; finish; }
+mkdir -p "$LAB/src/tree" "$LAB/dst" "$LAB/back"
+for n in $(seq 1000); do printf 'file %s %0*d\n' "$n" $((n % 700)) 7 >"$LAB/src/tree/$n"; done
+head -c $((24 << 20)) /dev/urandom >"$LAB/src/tree/big"
+head -c $((96 << 20)) /dev/urandom >"$LAB/src/one"
+
+median() { sort -n | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}'; }
+at_least() { awk -v a="$1" -v b="$2" 'BEGIN {exit !(a >= b)}'; }
+PORT=7000
+# ours [each]: MB/s of messages from memory to memory, and what was registered in $SAID.
+ours() {
+    PORT=$((PORT + 1))
+    start b timeout 120 /root/queue_pairs serve 10.8.0.2:$PORT "$SIZE" "$DEPTH" "$@" >"$LAB/pairs.b" 2>&1
+    local server=$STARTED_PID
+    until_true 30 grep -q listening "$LAB/pairs.b"
+    on a timeout 120 /root/queue_pairs send 10.8.0.2:$PORT "$SIZE" "$DEPTH" "$COUNT" "$@" >"$LAB/pairs.a" 2>&1
+    wait "$server"
+    SAID=$(cat "$LAB/pairs.a" "$LAB/pairs.b")
+    RATE=$(awk '$3 == "megabytes_per_second" {print $4}' "$LAB/pairs.a")
+}
+# perftest KIND: the same by ib_send_bw (MiB/s there, MB/s here).
+perftest() {
+    PORT=$((PORT + 1))
+    start b timeout 120 ib_send_bw -d "$1_b" -R -F -p $PORT -s "$SIZE" -n "$COUNT" -t "$DEPTH" -r "$DEPTH" >"$LAB/perf.b" 2>&1
+    local server=$STARTED_PID
+    until_true 30 grep -q 'Waiting for client' "$LAB/perf.b"
+    on a timeout 120 ib_send_bw -d "$1_a" -R -F -p $PORT -s "$SIZE" -n "$COUNT" -t "$DEPTH" -r "$DEPTH" 10.8.0.2 >"$LAB/perf.a" 2>&1
+    wait "$server"
+    RATE=$(awk -v size="$SIZE" '$1 == size {print $4 * 1.048576}' "$LAB/perf.a")
+}
+daemon() { # daemon KIND
+    start b "$LONGHAUL" serve --root "$LAB/dst" --listen 0.0.0.0:$((PORT += 2)) --rdma-device "$1_b" --ticket >"$LAB/serve.out" 2>"$LAB/serve.err" </dev/null
+    SERVE_PID=$STARTED_PID
+    until_true 60 grep -q '^longhaul://' "$LAB/serve.out" || { tail -n 5 "$LAB/serve.err"; return 1; }
+    URL=$(head -n 1 "$LAB/serve.out")
+    URL=${URL/@*:/@10.8.0.2:}
+}
+copy() { # copy WORDS...: cp by device, its last line in $RECORD
+    on a timeout 300 "$LONGHAUL" cp --json --transport rdma "$@" >"$LAB/cp.json" 2>"$LAB/cp.err" </dev/null
+    STATUS=$?
+    RECORD=$(tail -n 1 "$LAB/cp.json")
+    [ $STATUS = 0 ] || tail -n 3 "$LAB/cp.json" "$LAB/cp.err" | cut -c 1-600 | sed 's/^/#   /'
+}
+for kind in ${KINDS:-rxe siw}; do
+    echo "# $kind"
+    rdma_up $kind
+    is $? 0 "$kind: a device on each of two hosts"
+    holds "$kind: host show lists it, and that it is used" eval "on a '$LONGHAUL' host show 2>&1 | grep -q '^  ${kind}_a (.*: use\$'"
+
+    # --- memory to memory, in turn with perftest ---
+    : >"$LAB/ours"; : >"$LAB/theirs"; : >"$LAB/each"
+    for _ in $(seq "$ROUNDS"); do
+        ours; echo "$RATE" >>"$LAB/ours"
+        holds "$kind: every message whole, in its order, every buf home" grep -q "^messages $COUNT wrong 0 " "$LAB/pairs.b"
+        is "$(grep -c '^regions 1 ' <<<"$SAID")" 2 "$kind: each end registered once"
+        perftest $kind; echo "$RATE" >>"$LAB/theirs"
+        ours each; echo "$RATE" >>"$LAB/each"
+        is "$(awk '/^regions/ {print $2}' "$LAB/pairs.a")" "$COUNT" "$kind: without the cache each message is registered"
+    done
+    OURS=$(median <"$LAB/ours") THEIRS=$(median <"$LAB/theirs") EACH=$(median <"$LAB/each")
+    echo "#   $kind, $SIZE bytes, $DEPTH in flight, MB/s: ours $OURS ($(paste -sd' ' "$LAB/ours")), ib_send_bw $THEIRS ($(paste -sd' ' "$LAB/theirs")), registered each $EACH ($(paste -sd' ' "$LAB/each"))"
+    # The emulated cores are shared with whatever else the machine does: the best of each.
+    holds "$kind: at least 0.9 of ib_send_bw ($OURS and $THEIRS)" at_least "$(sort -n "$LAB/ours" | tail -n 1)" "$(sort -n "$LAB/theirs" | tail -n 1 | awk '{print $1 * 0.9}')"
+
+    # --- jobs of the real binary ---
+    rm -rf "$LAB/dst"/* "$LAB/back"/*
+    daemon $kind
+    is $? 0 "$kind: a daemon that lets queue pairs in"
+    copy --rdma-device "${kind}_a" --streams 2 "$LAB/src/tree" "$URL"
+    is "$STATUS $(jq -r .transport <<<"$RECORD")" "0 rdma" "$kind: push of 1,001 files over queue pairs"
+    holds "$kind: push: equal" diff -r "$LAB/src/tree" "$LAB/dst/tree"
+    SEEN=$(grep -o 'rdma: [a-z]*_a port 1.*registered at this end' "$LAB/cp.json" | head -n 1)
+    echo "#   $SEEN"
+    holds "$kind: the report names device, port, GID and MTU" test -n "$SEEN"
+    is "$(sed -E 's/.* on ([0-9]+) workers, .*/\1/' <<<"$SEEN")" "$(sed -E 's/.* ([0-9]+) regions .*/\1/' <<<"$SEEN")" "$kind: each worker's pool was registered once, for 1,001 files"
+    copy --streams 2 "${URL}tree" "$LAB/back/"
+    is "$STATUS $(jq -r .transport <<<"$RECORD")" "0 rdma" "$kind: pull over queue pairs, any device"
+    holds "$kind: pull: equal" diff -r "$LAB/src/tree" "$LAB/back/tree"
+    copy --rdma-device none_0 "$LAB/src/tree/1" "$URL"
+    is "$STATUS" 14 "$kind: a device that is not there is refused by name"
+    is "$(rnr a $kind) $(rnr b $kind)" "0 0" "$kind: no message found no receive"
+
+    # --- the device goes under load ---
+    PORT=$((PORT + 1))
+    rm -f "$LAB/dst/one"
+    (sleep 6; ip netns exec a rdma link delete "${kind}_a") &
+    copy --rate 40Mbit "$LAB/src/one" "$URL"
+    is "$STATUS $(jq -r .transport <<<"$RECORD")" "0 rdma+tcp" "$kind: rdma link delete under load: the job ends well, over TCP"
+    holds "$kind: rdma link delete under load: equal" cmp "$LAB/src/one" "$LAB/dst/one"
+    kill "$SERVE_PID" 2>/dev/null
+    wait "$SERVE_PID" 2>/dev/null
+    ip netns exec b rdma link delete "${kind}_b"
+done
+finish
