@@ -685,20 +685,19 @@ impl Delay {
             if !late && self.lost_at_start < TRAIN_LOST * train {
                 return;
             }
-            // What neither came nor is on its way was never sent.
-            let gone = self.lost_at_start + signal.in_flight as f64;
-            if came <= (1.0 - TRAIN_LOST) * train && gone >= TRAIN_LOST * train {
+            if came <= (1.0 - TRAIN_LOST) * train || self.tries == TRIES {
                 // Most of it was lost: a bucket, or a queue, holds less.
                 self.link = self.train_rate().unwrap_or(self.link);
                 self.climb(signal.now_ns);
-                return;
+            } else if late {
+                // Too few came to say anything: once more. What came tells how fast a packet goes through: the next ones need not be a tenth of a second apart.
+                self.tries += 1;
+                let by_round = 2.0 * packet * 1e9 / self.path.rtt_ns() as f64;
+                let seen = self.train_rate().unwrap_or(0.0);
+                self.restart(signal.now_ns);
+                self.rate = self.rate.max(by_round.min(seen / 2.0));
             }
-            if self.tries < TRIES {
-                if late {
-                    self.send_train_again(signal.now_ns);
-                }
-                return;
-            }
+            return;
         }
         let seen = self.train_rate();
         // No dispersion seen: what a doubling window would do, from the train's size.
@@ -712,15 +711,6 @@ impl Delay {
             return;
         }
         self.launch(signal.now_ns, self.first_flight(), rate);
-    }
-
-    /// Too few came to say anything: once more. What came tells how fast a packet goes through: the next ones need not be a tenth of a second apart.
-    fn send_train_again(&mut self, now_ns: u64) {
-        self.tries += 1;
-        let by_round = 2.0 * f64::from(self.config.packet_bytes) * 1e9 / self.path.rtt_ns() as f64;
-        let seen = self.train_rate().unwrap_or(0.0);
-        self.restart(now_ns);
-        self.rate = self.rate.max(by_round.min(seen / 2.0));
     }
 
     /// A train took so long that its rate is the link's, or our share of it. What of it does not fit into the path waits in the queue: that is given back.
