@@ -540,11 +540,15 @@ impl Ceiling {
         let packets = (self.look.passed / report.packet_bytes).max(1.0);
         let share = self.look.share();
         let rate = back.rate();
-        if packets >= FALLEN_PACKETS && share - self.own > EXCESS_LEAST && share > STILL_MUCH {
+        let too_much = packets >= FALLEN_PACKETS && share - self.own > EXCESS_LEAST;
+        if too_much && share > STILL_MUCH {
             // Less, and still too much: the ceiling is lower. This much is known of it.
             return self.lower(report, share, Back::Hold(self.ceiling));
         }
-        if packets >= FALLEN_PACKETS {
+        if too_much {
+            // What is left of a loss that fell is the rate's as well, until a ceiling that is low enough shows otherwise.
+            self.ceiling *= MARGIN * (1.0 - share) / (1.0 - self.own);
+        } else if packets >= FALLEN_PACKETS {
             self.learn(packets);
         }
         // A policer's ceiling is the same each time; what moves is another flow's doing, and is tried sooner.
