@@ -176,14 +176,7 @@ pub(crate) fn path(pace: u64) -> engine::job::Path {
         units_open: 32,
         units_most: 32,
     };
-    engine::job::Path {
-        tag: 0xabcdef,
-        flow,
-        silence_ns: 10_000_000_000,
-        meter: Arc::default(),
-        seen: None,
-        job_bytes: 0,
-    }
+    engine::job::Path { tag: 0xabcdef, flow, silence_ns: 10_000_000_000, meter: Arc::default(), seen: None }
 }
 
 pub(crate) fn source_of(folder: &Path, io_modes: IoModes) -> Arc<Sources> {

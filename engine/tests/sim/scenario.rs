@@ -116,7 +116,6 @@ impl RunPlan {
             silence_ns: self.silence_ns,
             meter: Arc::default(),
             seen: None,
-            job_bytes: 0,
         }
     }
 }
