@@ -256,7 +256,7 @@ fn digests_that_are_told_before_their_transfers_end_are_compared() {
     assert_eq!(done.unwrap(), Exit::Whole, "{faults:?}");
     assert_eq!(std::fs::read(place.path.join("to/x/f49")).unwrap(), b"/d/f49");
     let notes = place.notes.borrow();
-    assert!(notes.iter().any(|note| note.starts_with("the far side was read: ")), "{notes:?}");
+    assert!(notes.iter().any(|note| note.starts_with("the far side was asked: ")), "{notes:?}");
 }
 
 #[test]
