@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proto::rate::Policy;
@@ -26,6 +26,8 @@ pub use socket::{ControlSocket, control_sockets, sweep};
 
 /// A job driver looks at what is asked at least ten times a second; one that does not answer for so long is held by something.
 const ANSWER: Duration = Duration::from_secs(3);
+/// A job that ends waits no longer than this for the answers that it gave to be on their way: its process may end with it.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// A job's name, and what the registry is asked by: 32 hexadecimal digits.
 const NAME_BYTES: usize = 16;
 
@@ -228,6 +230,9 @@ struct Listing {
     began: SystemTime,
     now: Mutex<Now>,
     asked: Mutex<VecDeque<PendingRequest>>,
+    /// Questions to this job whose answer is not yet on its way to the client.
+    unanswered: Mutex<usize>,
+    answered: Condvar,
     wake: Event,
     is_over: AtomicBool,
 }
@@ -287,6 +292,8 @@ impl Drop for Registration {
         lock(&self.registry.listings).retain(|listing| !Arc::ptr_eq(listing, &self.listing));
         self.listing.is_over.store(true, Ordering::SeqCst);
         lock(&self.listing.asked).clear();
+        let unanswered = lock(&self.listing.unanswered);
+        drop(self.listing.answered.wait_timeout_while(unanswered, LAST_WORDS, |count| *count > 0));
     }
 }
 
@@ -358,6 +365,8 @@ impl Registry {
             began: SystemTime::now(),
             now: Mutex::default(),
             asked: Mutex::default(),
+            unanswered: Mutex::default(),
+            answered: Condvar::new(),
             wake,
             is_over: AtomicBool::new(false),
         });
@@ -365,22 +374,31 @@ impl Registry {
         Registration { registry: Arc::clone(self), listing }
     }
 
-    fn answer(&self, question: Question) -> Answer {
+    /// Gives the answer to `give`, which sends it. The job that was asked does not end before that, so neither does its process.
+    fn answer<T>(&self, question: Question, give: impl FnOnce(Answer) -> T) -> T {
         let (job, wanted) = match question {
             Question::List {} => {
-                return Answer::Jobs { jobs: lock(&self.listings).iter().map(|listing| listing.shown()).collect() };
+                return give(Answer::Jobs {
+                    jobs: lock(&self.listings).iter().map(|listing| listing.shown()).collect(),
+                });
             }
-            Question::Tickets {} => return self.of_tickets(TicketRequest::List),
-            Question::Revoke { ticket } => return self.of_tickets(TicketRequest::Revoke(ticket)),
+            Question::Tickets {} => return give(self.of_tickets(TicketRequest::List)),
+            Question::Revoke { ticket } => return give(self.of_tickets(TicketRequest::Revoke(ticket))),
             Question::Set { job, change } => (job, Wanted::Change(change)),
             Question::Stop { job } => (job, Wanted::Stop),
         };
         let listing = lock(&self.listings).iter().find(|listing| listing.name == job).cloned();
-        let gone = || Err(Exit::Vanished.fail(format!("ask job {job}"), "it is over"));
-        match listing.map_or_else(gone, |listing| listing.ask(wanted)) {
+        let Some(listing) = listing else {
+            return give(Answer::failed(&Exit::Vanished.fail(format!("ask job {job}"), "it is over")));
+        };
+        *lock(&listing.unanswered) += 1;
+        let given = give(match listing.ask(wanted) {
             Ok(text) => Answer::Done { text },
             Err(failure) => Answer::failed(&failure),
-        }
+        });
+        *lock(&listing.unanswered) -= 1;
+        listing.answered.notify_all();
+        given
     }
 }
 
@@ -412,13 +430,13 @@ mod tests {
         let wake = Event::new().unwrap();
         let registration = registry.post(title(7), wake.clone());
         registration.show(Now { bytes_done: 5, ..Now::default() });
-        let Answer::Jobs { jobs } = registry.answer(Question::List {}) else { panic!("no list") };
+        let Answer::Jobs { jobs } = registry.answer(Question::List {}, |answer| answer) else { panic!("no list") };
         assert_eq!((jobs[0].job.as_str(), jobs[0].now.bytes_done), ("07".repeat(16).as_str(), 5));
         // The job driver's side.
         let job = jobs[0].job.clone();
         let client = {
             let registry = Arc::clone(&registry);
-            std::thread::spawn(move || registry.answer(Question::Stop { job }))
+            std::thread::spawn(move || registry.answer(Question::Stop { job }, |answer| answer))
         };
         let asked = loop {
             if let Some(asked) = registration.take() {
@@ -439,9 +457,37 @@ mod tests {
         drop(registration);
         assert_eq!(client.join().unwrap().unwrap_err().exit, Exit::Vanished);
         assert_eq!(listing.ask(Wanted::Stop).unwrap_err().exit, Exit::Vanished);
-        assert_eq!(registry.answer(Question::List {}), Answer::Jobs { jobs: vec![] });
-        let over = registry.answer(Question::Stop { job: "07".repeat(16) });
+        assert_eq!(registry.answer(Question::List {}, |answer| answer), Answer::Jobs { jobs: vec![] });
+        let over = registry.answer(Question::Stop { job: "07".repeat(16) }, |answer| answer);
         assert!(matches!(over, Answer::Failed { code: 5, .. }), "{over:?}");
+    }
+
+    #[test]
+    fn a_job_that_ends_because_it_was_asked_to_waits_until_its_answer_is_sent() {
+        let registry = Arc::new(Registry::default());
+        let registration = registry.post(title(9), Event::new().unwrap());
+        let is_sent = Arc::new(AtomicBool::new(false));
+        let client = {
+            let (registry, is_sent) = (Arc::clone(&registry), Arc::clone(&is_sent));
+            std::thread::spawn(move || {
+                registry.answer(Question::Stop { job: "09".repeat(16) }, |answer| {
+                    // The core is somebody else's just now.
+                    std::thread::sleep(Duration::from_millis(50));
+                    is_sent.store(true, Ordering::SeqCst);
+                    answer
+                })
+            })
+        };
+        let asked = loop {
+            if let Some(asked) = registration.take() {
+                break asked;
+            }
+            std::thread::yield_now();
+        };
+        asked.answer.send(Ok("stopped".to_owned())).unwrap();
+        drop(registration);
+        assert!(is_sent.load(Ordering::SeqCst), "the process would have ended with the answer unsent");
+        assert_eq!(client.join().unwrap(), Answer::Done { text: "stopped".to_owned() });
     }
 
     #[test]

@@ -137,18 +137,24 @@ fn serve(client: UnixStream, registry: &Registry) -> io::Result<()> {
             break;
         }
     }
-    let answer = match serde_json::from_slice::<Question>(&line) {
-        Ok(question) => registry.answer(question),
-        Err(error) => Answer::Failed {
-            code: Exit::Usage.code(),
-            what: "read the question".to_owned(),
-            cause: error.to_string(),
-            next: "ask with a `longhaul` of the version that runs the job".to_owned(),
-        },
-    };
-    let mut text = serde_json::to_string(&answer)?;
+    match serde_json::from_slice::<Question>(&line) {
+        Ok(question) => registry.answer(question, |answer| send(&client, &answer)),
+        Err(error) => send(
+            &client,
+            &Answer::Failed {
+                code: Exit::Usage.code(),
+                what: "read the question".to_owned(),
+                cause: error.to_string(),
+                next: "ask with a `longhaul` of the version that runs the job".to_owned(),
+            },
+        ),
+    }
+}
+
+fn send(mut client: &UnixStream, answer: &Answer) -> io::Result<()> {
+    let mut text = serde_json::to_string(answer)?;
     text.push('\n');
-    (&client).write_all(text.as_bytes())
+    client.write_all(text.as_bytes())
 }
 
 /// Where running processes of this home can be asked, on this host.
