@@ -363,7 +363,12 @@ impl Delay {
         {
             self.rate = self.rate.min(START_REST * self.link).min(self.flight_rate(1.0 - FLIGHT_FIRST, 7.0 / 8.0));
         }
-        core::mem::take(&mut self.train_due).then_some(self.train_packets)
+        let is_due = core::mem::take(&mut self.train_due);
+        if is_due {
+            // How old it is counts from now: a flow may wait long for its first bytes.
+            self.stepped_ns = now_ns;
+        }
+        is_due.then_some(self.train_packets)
     }
 
     pub(super) fn on_quiet(&mut self, now_ns: u64) {
