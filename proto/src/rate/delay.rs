@@ -431,7 +431,8 @@ impl Delay {
             Phase::Hold { until_ns } => {
                 // One packet that is late is no queue: a receiver that naps, or is woken late, makes such.
                 let since_ns = signal.now_ns.saturating_sub(self.path.report_ns().saturating_mul(2));
-                let queued = self.path.queue_least(since_ns, signal.now_ns) > 4.0 * QUEUE_ALONE_NS;
+                let queued =
+                    self.path.queue_least(since_ns, signal.now_ns) > 4.0 * QUEUE_ALONE_NS + 2.0 * self.start_noise();
                 if signal.now_ns >= until_ns || queued {
                     if !queued {
                         let passed = self.passed();
@@ -480,11 +481,16 @@ impl Delay {
         true
     }
 
+    /// Jitter, as far as a start allows for it: a scavenger takes what it sees for others' queues.
+    fn start_noise(&self) -> f64 {
+        if self.config.policy == Policy::Low { 0.0 } else { self.path.start_noise_ns() }
+    }
+
     /// A few reports of the echo: where the queue does not grow the rest of the link is free, too.
     fn prove(&mut self, signal: &Signal) {
         let span = self.arrival_ns.saturating_sub(self.jumped_arrival_ns);
         // Jitter blurs what a short look shows: it is as long as makes it small beside what is looked for, and grants it.
-        let noise = self.path.noise_ns();
+        let noise = self.start_noise().max(self.path.noise_ns());
         let round = self.path.round_ns();
         let long = ((OBSERVE_NOISE_MULTIPLE * noise) as u64).min(round / 2);
         // A flight that another follows need not be judged to the percent.

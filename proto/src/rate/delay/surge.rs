@@ -44,7 +44,7 @@ impl Delay {
         let bounded = self.config.target > 0 && self.goal >= self.config.target as f64;
         // Packets of a burst wait for each other; what else makes delays differ has blurred the train.
         let burst = (2.0 * f64::from(self.config.packet_bytes)).max(self.goal / 8_000.0) * 1e9 / self.link.max(1.0);
-        let sharp = self.path.noise_ns() < SHARP * burst;
+        let sharp = self.path.start_noise_ns() < SHARP * burst;
         if !self.starting
             || signal.limited
             || bounded
@@ -58,7 +58,7 @@ impl Delay {
         let times = times.unwrap_or(FIRST);
         let high = self.goal * times;
         let span = rtt as f64 / 4.0;
-        if (times - 1.0) * span < 2.0 * self.path.noise_ns() {
+        if (times - 1.0) * span < 2.0 * self.path.start_noise_ns() {
             // It could not be judged.
             return false;
         }
@@ -86,7 +86,7 @@ impl Delay {
     pub(super) fn surging(&mut self, signal: &Signal) {
         let Some(mut surge) = self.surge else { return self.surge_over(signal, 0.0) };
         let (now_ns, rtt) = (signal.now_ns, self.path.rtt_ns());
-        let noise = self.path.noise_ns();
+        let noise = self.path.start_noise_ns();
         let queue =
             self.path.queue_least(now_ns.saturating_sub(self.path.report_ns().saturating_mul(2).max(rtt / 8)), now_ns);
         let would = (surge.high / surge.low - 1.0) * (surge.until_ns - surge.began_ns) as f64;
@@ -124,7 +124,7 @@ impl Delay {
         let low = self.surge.take().map_or(self.goal, |it| it.low);
         self.goal = low;
         self.rate = low;
-        if grown_ns > QUEUE_ALONE_NS + 2.0 * self.path.noise_ns() {
+        if grown_ns > QUEUE_ALONE_NS + 2.0 * self.path.start_noise_ns() {
             self.drain.shed(signal.now_ns, grown_ns);
         }
         self.jumped_arrival_ns = self.arrival_ns;
