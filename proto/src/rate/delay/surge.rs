@@ -20,6 +20,10 @@ const SHARP: f64 = 0.75;
 const LOST_MORE: f64 = 0.08;
 /// Of a surge passes at least this where the link has room for it.
 const ALL: f64 = 0.8;
+/// Jitter is this part of what a train was spread out, or more, where the train is no measure.
+const TRAIN_BLURRED: f64 = 0.25;
+/// What passes of a surge is known to this part of it, or it is no measure.
+const BLURRED: f64 = 0.15;
 /// Share of the queue that the surge would have made of a link no faster than before, from which on it is one.
 const QUEUE_SHARE: f64 = 0.25;
 
@@ -55,7 +59,10 @@ impl Delay {
         }
         let now_ns = signal.now_ns;
         let rtt = self.path.rtt_ns();
-        let times = times.unwrap_or(FIRST);
+        // A train that is no longer than what jitter does to it says little.
+        let jitter = self.path.start_noise_ns();
+        let first = if jitter > TRAIN_BLURRED * self.train_ns && jitter > QUEUE_ALONE_NS { NEXT } else { FIRST };
+        let times = times.unwrap_or(first);
         let high = self.goal * times;
         let span = rtt as f64 / 4.0;
         if (times - 1.0) * span < 2.0 * self.path.start_noise_ns() {
@@ -110,11 +117,17 @@ impl Delay {
         let sent = self.sent.saturating_sub(self.jumped_sent) as f64;
         let lost = 1.0 - self.delivered.saturating_sub(self.jumped_delivered) as f64 / sent.max(1.0);
         // A queue that is full grows no more: what is lost in it is the rate's doing.
-        if passed < least || would < 2.0 * noise || lost > self.loss.usual() + LOST_MORE {
+        if would < 2.0 * noise || lost > self.loss.usual() + LOST_MORE {
+            return self.surge_over(signal, grown);
+        }
+        // Where jitter, or reports as far apart as a surge is long, blur what passes, the queue that did not grow says it alone.
+        let blur = noise.max(self.path.report_ns() as f64) / (surge.until_ns - surge.began_ns) as f64;
+        let is_blurred = blur > BLURRED && passed > surge.low * (1.0 - BLURRED);
+        if passed < least && !is_blurred {
             return self.surge_over(signal, grown);
         }
         self.link = self.link.max(passed * (1.0 - lost));
-        self.goal = surge.high.min(passed);
+        self.goal = if passed < least { 0.5 * (surge.low + surge.high) } else { surge.high.min(passed) };
         if !self.surge(signal, Some(NEXT)) {
             self.surge_over(signal, grown);
         }
