@@ -973,7 +973,8 @@ impl Delay {
         let packet = f64::from(self.config.packet_bytes);
         let least = self.path.queue_least(self.round_from_ns, now);
         let few = (4.0 * packet * 1e9 / self.link.max(1.0)).min(target / 4.0);
-        self.loss.round(least <= few, packet);
+        // What jitter leaves of the least queue is none: what is lost beside it was not lost in a queue.
+        self.loss.round(least <= few + self.path.noise_ns(), packet);
         let queue = self.path.queue_ns() as f64;
         if self.loss.marks() > 0.0 {
             self.mark_cap = (0.8 * queue).max(100_000.0).min(self.mark_cap);
