@@ -974,7 +974,8 @@ impl Delay {
         let least = self.path.queue_least(self.round_from_ns, now);
         let few = (4.0 * packet * 1e9 / self.link.max(1.0)).min(target / 4.0);
         // What jitter leaves of the least queue is none: what is lost beside it was not lost in a queue.
-        self.loss.round(least <= few + self.path.noise_ns(), packet);
+        let jitter = if self.config.policy == Policy::Low { 0.0 } else { self.path.noise_ns() };
+        self.loss.round(least <= few + jitter, packet);
         let queue = self.path.queue_ns() as f64;
         if self.loss.marks() > 0.0 {
             self.mark_cap = (0.8 * queue).max(100_000.0).min(self.mark_cap);
