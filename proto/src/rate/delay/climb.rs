@@ -1,4 +1,4 @@
-//! Climb: a start without trains, for a path that swallowed a good part of one.
+//! Climb: a start without trains, for a path that dropped a good part of one.
 //!
 //! For: the `delay` controller where a policer's bucket, or a queue, holds fewer packets than a train has. More trains would be lost as well, and say nothing.
 //! In and out: what passed and what arrived of each step in; a rate that doubles from step to step, and at last a ceiling, out.
