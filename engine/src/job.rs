@@ -167,6 +167,8 @@ pub struct Path {
     pub meter: Arc<Meter>,
     /// The sender's: what a train showed of the path just before.
     pub seen: Option<TrainSeen>,
+    /// Bytes of the whole job, as far as known when the rail began; 0: not known. Where a job is short, less of it is risked at a time.
+    pub job_bytes: u64,
 }
 
 /// What of a datagram rail's rate may change while it runs.

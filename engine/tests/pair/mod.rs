@@ -176,7 +176,14 @@ pub(crate) fn path(pace: u64) -> engine::job::Path {
         units_open: 32,
         units_most: 32,
     };
-    engine::job::Path { tag: 0xabcdef, flow, silence_ns: 10_000_000_000, meter: Arc::default(), seen: None }
+    engine::job::Path {
+        tag: 0xabcdef,
+        flow,
+        silence_ns: 10_000_000_000,
+        meter: Arc::default(),
+        seen: None,
+        job_bytes: 0,
+    }
 }
 
 pub(crate) fn source_of(folder: &Path, io_modes: IoModes) -> Arc<Sources> {

@@ -400,7 +400,7 @@ fn packets_path(units_open: u32) -> Path {
         RateConfig { controller: ControllerKind::Delay, policy: Policy::Fair, target: 0, min: 0, packet_bytes: 1500 };
     let flow =
         FlowConfig { packet_bytes: 1452, packet_bytes_max: 1452, unit_bytes_max: 0, rate, units_open, units_most: 4 };
-    Path { tag: 0xabc, flow, silence_ns: 3_000_000_000, meter: Arc::default(), seen: None }
+    Path { tag: 0xabc, flow, silence_ns: 3_000_000_000, meter: Arc::default(), seen: None, job_bytes: 0 }
 }
 
 /// A sender that has a file and no room for a unit of it, and hears nothing for a minute: how the rail ended, and when.

@@ -116,6 +116,7 @@ impl RunPlan {
             silence_ns: self.silence_ns,
             meter: Arc::default(),
             seen: None,
+            job_bytes: 0,
         }
     }
 }

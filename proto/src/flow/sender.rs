@@ -156,6 +156,12 @@ impl FlowSender {
         self.controller.start_from(seen);
     }
 
+    /// Before the first step: bytes of the whole job that this flow carries, or a part of; 0: not known.
+    pub fn set_job(&mut self, bytes: u64) {
+        let payload = u64::from(self.config.packet_bytes).max(1);
+        self.controller.set_job(bytes / payload * self.wire_packet() + u64::from(bytes > 0));
+    }
+
     /// How many units may be added now.
     #[must_use]
     pub fn room(&self) -> usize {

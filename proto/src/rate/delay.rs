@@ -7,12 +7,14 @@
 
 mod ceiling; // a rate above which the path loses what is sent, although no queue is seen
 mod look; // what passed in a while, and what of it arrived
+mod climb; // a start without trains
 mod clearing; // all flows in doubt send little at the same moment
 mod surge; // more than the start has found
 mod probe; // bandwidth probe: what is taken where the queue is empty
 
 use self::ceiling::{Ceiling, Restored};
 use self::clearing::Clearing;
+use self::climb::Climb;
 use self::look::Report;
 use self::probe::RAMP_WAIT_ROUNDS;
 use self::surge::Surge;
@@ -45,6 +47,14 @@ const START_REST: f64 = 0.3;
 /// A flight is at most this multiple of what has arrived: of the first train, then of the flights before. A policer's bucket passes a train at
 /// the wire's rate, and what follows is lost; and a start that needs one round trip still does, up to 2 MB of product.
 const FLIGHT_MULTIPLE: [f64; 2] = [32.0, 8.0];
+/// ... and where the job is short, at most this multiple of the flight before, or that and this part of the job: what a policer drops of the last flight is
+/// sent again.
+const FLIGHT_GROWTH: f64 = 8.0;
+const FLIGHT_JOB_PART: f64 = 0.08;
+/// A flight's echo is looked at for so long at least, ns.
+const FLIGHT_SPAN_NS: u64 = 500_000;
+/// So much of a train is known to be lost where the start goes on without trains.
+const TRAIN_LOST: f64 = 0.7;
 /// So many packets, and this share of a flight, are lost where it is asked whether it was too much.
 const FLIGHT_LOST_PACKETS: f64 = 8.0;
 const FLIGHT_LOST_SHARE: f64 = 0.1;
@@ -76,6 +86,8 @@ enum Phase {
     Prove,
     /// The link was free: its rate is on its way. from: Prove; to: Steady
     Hold { until_ns: u64 },
+    /// Step by step more, evenly. from: Start; to: Hold, Steady
+    Climb,
     /// More is sent for a moment: does it pass? from: Hold, Surge; to: Surge, Steady
     Surge,
     /// from: Prove, Hold, Surge; to: Start (on_quiet)
@@ -170,6 +182,13 @@ pub(super) struct Delay {
     /// The start is not over: no queue was seen yet.
     starting: bool,
     surge: Option<Surge>,
+    climb: Option<Climb>,
+    /// Of what left before then is no news of a ceiling.
+    climbed_ns: u64,
+    /// Wire bytes of the whole job; infinite: not known.
+    job_bytes: f64,
+    /// Lost since the start began, bytes.
+    lost_at_start: f64,
     clearing: Clearing,
     /// The clock that all hosts share is ahead of the flow's by this much, ns.
     clock_ahead_ns: u64,
@@ -229,6 +248,10 @@ impl Delay {
             rest_until_ns: 0,
             starting: true,
             surge: None,
+            climb: None,
+            climbed_ns: 0,
+            job_bytes: f64::INFINITY,
+            lost_at_start: 0.0,
             clearing: Clearing::new(),
             clock_ahead_ns: 0,
             silent: false,
@@ -257,6 +280,11 @@ impl Delay {
         self.clock_ahead_ns = ahead_ns;
     }
 
+    /// Wire bytes of the whole job; 0: not known.
+    pub(super) fn set_job(&mut self, bytes: u64) {
+        self.job_bytes = if bytes == 0 { f64::INFINITY } else { bytes as f64 };
+    }
+
     pub(super) fn set(&mut self, config: RateConfig) {
         self.config = config;
     }
@@ -274,6 +302,7 @@ impl Delay {
                 self.ceiling.phase().unwrap_or_default()
             }
             Phase::Hold { .. } => "hold",
+            Phase::Climb => "climb",
             Phase::Surge => "surge",
             Phase::Steady if self.competitor.present() => "competitor",
             Phase::Steady => "steady",
@@ -282,6 +311,11 @@ impl Delay {
 
     pub(super) fn is_policed(&self) -> bool {
         self.ceiling.bound().is_some()
+    }
+
+    /// Its steps leave packet by packet.
+    pub(super) fn is_climbing(&self) -> bool {
+        self.phase == Phase::Climb
     }
 
     pub(super) fn policer(&self) -> Option<u64> {
@@ -329,7 +363,12 @@ impl Delay {
         {
             self.rate = self.rate.min(START_REST * self.link).min(self.flight_rate(1.0 - FLIGHT_FIRST, 7.0 / 8.0));
         }
-        core::mem::take(&mut self.train_due).then_some(self.train_packets)
+        let is_due = core::mem::take(&mut self.train_due);
+        if is_due {
+            // How old it is counts from now: a flow may wait long for its first bytes.
+            self.stepped_ns = now_ns;
+        }
+        is_due.then_some(self.train_packets)
     }
 
     pub(super) fn on_quiet(&mut self, now_ns: u64) {
@@ -366,6 +405,8 @@ impl Delay {
         self.lossy_first = None;
         self.delivered_from = self.delivered;
         self.sent_from = self.sent;
+        self.lost_at_start = 0.0;
+        self.climb = None;
         self.trickle();
     }
 
@@ -390,7 +431,8 @@ impl Delay {
             Phase::Hold { until_ns } => {
                 // One packet that is late is no queue: a receiver that naps, or is woken late, makes such.
                 let since_ns = signal.now_ns.saturating_sub(self.path.report_ns().saturating_mul(2));
-                let queued = self.path.queue_least(since_ns, signal.now_ns) > 4.0 * QUEUE_ALONE_NS;
+                let queued =
+                    self.path.queue_least(since_ns, signal.now_ns) > 4.0 * QUEUE_ALONE_NS + 2.0 * self.start_noise();
                 if signal.now_ns >= until_ns || queued {
                     if !queued {
                         let passed = self.passed();
@@ -404,6 +446,7 @@ impl Delay {
                     self.phase = Phase::Steady;
                 }
             }
+            Phase::Climb => self.climbing(signal),
             Phase::Surge => self.surging(signal),
             Phase::Steady => self.step(signal),
         }
@@ -438,14 +481,21 @@ impl Delay {
         true
     }
 
+    /// Jitter, as far as a start allows for it: a scavenger takes what it sees for others' queues.
+    fn start_noise(&self) -> f64 {
+        if self.config.policy == Policy::Low { 0.0 } else { self.path.start_noise_ns() }
+    }
+
     /// A few reports of the echo: where the queue does not grow the rest of the link is free, too.
     fn prove(&mut self, signal: &Signal) {
         let span = self.arrival_ns.saturating_sub(self.jumped_arrival_ns);
         // Jitter blurs what a short look shows: it is as long as makes it small beside what is looked for, and grants it.
-        let noise = self.path.noise_ns();
+        let noise = self.start_noise().max(self.path.noise_ns());
         let round = self.path.round_ns();
         let long = ((OBSERVE_NOISE_MULTIPLE * noise) as u64).min(round / 2);
-        if span < (round / 8).max(2_000_000).max(long) {
+        // A flight that another follows need not be judged to the percent.
+        let least = if self.flight_rate(1.0, 1.0) < f64::INFINITY { FLIGHT_SPAN_NS } else { 2_000_000 };
+        if span < (self.path.rtt_ns() / 8).max(least).max(long) {
             return;
         }
         let passed = self.passed();
@@ -529,6 +579,7 @@ impl Delay {
         if !matches!(self.phase, Phase::Hold { .. } | Phase::Surge | Phase::Steady)
             || self.is_clearing(signal)
             || self.competitor.present()
+            || signal.now_ns < self.report(signal).echo_ns(self.climbed_ns)
         {
             return;
         }
@@ -618,7 +669,11 @@ impl Delay {
             return;
         }
         let packet = f64::from(self.config.packet_bytes);
-        self.disperse(signal);
+        let train = packet * f64::from(TRAIN_PACKETS);
+        // Under jitter the rest of the train only blurs the rate.
+        if self.train_bytes < TRAIN_SHARE_MIN * train {
+            self.disperse(signal);
+        }
         if core::mem::take(&mut self.silent) && self.goal_before > 0.05 * self.link {
             // What was seen across the silence is no measure of anything after it.
             self.path.resume();
@@ -629,24 +684,32 @@ impl Delay {
             self.phase = Phase::Verify { since_ns: signal.now_ns };
             return;
         }
+        self.lost_at_start += signal.lost as f64;
         let came = signal.delivered.saturating_sub(self.delivered_from) as f64;
-        let train = packet * f64::from(TRAIN_PACKETS);
-        // A receiver may tell of each packet by itself, or of all at once: what was seen spread out counts, and else the train's end.
-        let over = self.sent.saturating_sub(self.sent_from) as f64 > 0.9 * train && came > train / 3.0;
         // On a slow link half a train takes so long that there is no need to wait for the rest.
         let slow = self.train_ns > self.path.rtt_ns() as f64 / 4.0 && self.train_bytes > train / 4.0;
-        let few = self.train_bytes < TRAIN_SHARE_MIN * train && !over && !slow;
-        if few && self.tries < TRIES {
-            // Too few came to say anything: once more, after a round trip.
-            if signal.now_ns.saturating_sub(self.stepped_ns) > self.path.rtt_ns().saturating_mul(3) / 2 {
-                self.tries += 1;
-                // What came of a train tells how fast a packet goes through: the next ones need not be a tenth of a second apart.
-                let by_round = 2.0 * packet * 1e9 / self.path.rtt_ns() as f64;
-                let seen = self.train_rate().unwrap_or(0.0);
-                self.restart(signal.now_ns);
-                self.rate = self.rate.max(by_round.min(seen / 2.0));
+        // A receiver may tell of each packet by itself, or of all at once: what was seen spread out counts, and else the train's end.
+        let over = self.sent.saturating_sub(self.sent_from) as f64 > 0.9 * train;
+        let enough = self.train_bytes >= TRAIN_SHARE_MIN * train || (over && came > train / 3.0);
+        if !enough && !slow {
+            let late = signal.now_ns.saturating_sub(self.stepped_ns) > self.path.rtt_ns().saturating_mul(3) / 2;
+            if !late && self.lost_at_start < TRAIN_LOST * train {
+                return;
             }
-            return;
+            // What neither came nor is on its way was never sent.
+            let gone = self.lost_at_start + signal.in_flight as f64;
+            if came <= (1.0 - TRAIN_LOST) * train && gone >= TRAIN_LOST * train {
+                // Most of it was lost: a bucket, or a queue, holds less.
+                self.link = self.train_rate().unwrap_or(self.link);
+                self.climb(signal.now_ns);
+                return;
+            }
+            if self.tries < TRIES {
+                if late {
+                    self.send_train_again(signal.now_ns);
+                }
+                return;
+            }
         }
         let seen = self.train_rate();
         // No dispersion seen: what a doubling window would do, from the train's size.
@@ -660,6 +723,15 @@ impl Delay {
             return;
         }
         self.launch(signal.now_ns, self.first_flight(), rate);
+    }
+
+    /// Too few came to say anything: once more. What came tells how fast a packet goes through: the next ones need not be a tenth of a second apart.
+    fn send_train_again(&mut self, now_ns: u64) {
+        self.tries += 1;
+        let by_round = 2.0 * f64::from(self.config.packet_bytes) * 1e9 / self.path.rtt_ns() as f64;
+        let seen = self.train_rate().unwrap_or(0.0);
+        self.restart(now_ns);
+        self.rate = self.rate.max(by_round.min(seen / 2.0));
     }
 
     /// A train took so long that its rate is the link's, or our share of it. What of it does not fit into the path waits in the queue: that is given back.
@@ -698,13 +770,20 @@ impl Delay {
 
     /// The first flight, bytes.
     fn first_flight(&self) -> f64 {
-        FLIGHT_MULTIPLE[0] * f64::from(TRAIN_PACKETS) * f64::from(self.config.packet_bytes)
+        let train = f64::from(TRAIN_PACKETS) * f64::from(self.config.packet_bytes);
+        (FLIGHT_MULTIPLE[0] * train).min(self.flight_most(train))
+    }
+
+    /// A flight after one of so many bytes that may be lost without much of the job being sent twice.
+    fn flight_most(&self, before: f64) -> f64 {
+        let is_quiet = OBSERVE_NOISE_MULTIPLE * self.path.noise_ns() < self.path.rtt_ns() as f64 / 8.0;
+        if is_quiet { (FLIGHT_GROWTH * before).max(before + FLIGHT_JOB_PART * self.job_bytes) } else { f64::INFINITY }
     }
 
     /// The next one: what is on its way counts as arrived, since its first part did.
     fn next_flight(&self, signal: &Signal) -> f64 {
         let came = self.delivered.saturating_sub(self.delivered_from).saturating_add(signal.in_flight);
-        FLIGHT_MULTIPLE[1] * came as f64
+        (FLIGHT_MULTIPLE[1] * came as f64).min(self.flight_most(came as f64 / 2.0))
     }
 
     /// The echo of a flight is lost in part: by the path itself, or because it was too much for a policer or for a queue too short to be seen? A first
@@ -894,7 +973,9 @@ impl Delay {
         let packet = f64::from(self.config.packet_bytes);
         let least = self.path.queue_least(self.round_from_ns, now);
         let few = (4.0 * packet * 1e9 / self.link.max(1.0)).min(target / 4.0);
-        self.loss.round(least <= few, packet);
+        // What jitter leaves of the least queue is none: what is lost beside it was not lost in a queue.
+        let jitter = if self.config.policy == Policy::Low { 0.0 } else { self.path.noise_ns() };
+        self.loss.round(least <= few + jitter, packet);
         let queue = self.path.queue_ns() as f64;
         if self.loss.marks() > 0.0 {
             self.mark_cap = (0.8 * queue).max(100_000.0).min(self.mark_cap);

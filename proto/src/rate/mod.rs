@@ -145,6 +145,7 @@ pub struct Controller {
     config: RateConfig,
     now_ns: u64,
     clock_ahead_ns: u64,
+    job_bytes: u64,
 }
 
 /// `Fixed`, as controller or policy, needs a target; without one `delay` finds the rate.
@@ -173,7 +174,7 @@ impl Controller {
     /// A flow that begins at `now_ns`.
     pub fn new(now_ns: u64, config: RateConfig) -> Self {
         let config = sane(config);
-        Self { table: table(now_ns, config), config, now_ns, clock_ahead_ns: 0 }
+        Self { table: table(now_ns, config), config, now_ns, clock_ahead_ns: 0, job_bytes: 0 }
     }
 
     /// Before the first packet: a train was seen already, so `delay` sends none and begins where its echo would have led.
@@ -188,6 +189,14 @@ impl Controller {
         self.clock_ahead_ns = ahead_ns;
         if let Table::Delay(delay) = &mut self.table {
             delay.set_clock(ahead_ns);
+        }
+    }
+
+    /// Wire bytes of the whole job that the flow is for; 0: not known. Where it is short, `delay` risks less of it at a time.
+    pub fn set_job(&mut self, bytes: u64) {
+        self.job_bytes = bytes;
+        if let Table::Delay(delay) = &mut self.table {
+            delay.set_job(bytes);
         }
     }
 
@@ -232,6 +241,7 @@ impl Controller {
         if !same {
             self.table = table(self.now_ns, config);
             self.set_clock(self.clock_ahead_ns);
+            self.set_job(self.job_bytes);
             return;
         }
         match &mut self.table {
@@ -287,7 +297,7 @@ impl Controller {
     /// A policer was found, or is looked for: its bucket may be shorter than any burst.
     pub(crate) fn is_policed(&self) -> bool {
         match &self.table {
-            Table::Delay(it) => it.is_policed(),
+            Table::Delay(it) => it.is_policed() || it.is_climbing(),
             Table::Bbr(_) | Table::Cubic(_) | Table::Fixed(_) => false,
         }
     }

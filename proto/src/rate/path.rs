@@ -28,6 +28,11 @@ const FALL_NS_MIN: i64 = 200_000;
 /// standing queue of competing flows was mistaken for it.
 const NOISE_MULTIPLE_MAX: f64 = 6.0;
 
+/// Reports over which jitter is a mean ...
+const NOISE_REPORTS: f64 = 64.0;
+/// ... and the first ones, in which that mean is still too small.
+const EARLY_REPORTS: f64 = 128.0;
+
 /// The least of the last two to three spans.
 #[derive(Debug, Clone, Copy)]
 struct Floor {
@@ -73,6 +78,8 @@ pub(super) struct Path {
     non_congestive: NonCongestive,
     /// How far samples are above the least of their quarter round, or from each other, mean: jitter.
     noise_ns: f64,
+    /// The same from the first reports alone, of falls.
+    early_noise_ns: f64,
     lates: Trace,
     signals: u64,
 }
@@ -89,6 +96,7 @@ impl Path {
             late_ns: 0,
             non_congestive: NonCongestive::new(),
             noise_ns: 0.0,
+            early_noise_ns: 0.0,
             lates: Trace::new(Keep::Least),
             signals: 0,
         }
@@ -124,7 +132,10 @@ impl Path {
             .unwrap_or(self.late_ns as f64);
         // A quarter round may hold one report: then jitter shows in how far it is from the one before, which a queue's own changes hardly are.
         let above = (self.late_ns as f64 - least).max(self.late_ns.abs_diff(before) as f64).max(0.0);
-        self.noise_ns += (above - self.noise_ns) / 64.0;
+        self.noise_ns += (above - self.noise_ns) / NOISE_REPORTS;
+        // A queue that a start builds only grows; jitter falls as often as it rises.
+        let fell = before.saturating_sub(self.late_ns) as f64;
+        self.early_noise_ns += (2.0 * fell - self.early_noise_ns) / (self.signals as f64).min(NOISE_REPORTS);
         self.lates.push(self.now_ns, self.round_ns() / 24, self.late_ns as f64);
     }
 
@@ -156,6 +167,11 @@ impl Path {
     /// Jitter, as far as it hides the queue.
     pub(super) fn noise_ns(&self) -> f64 {
         self.noise_ns
+    }
+
+    /// The same for whoever has to know it after a few reports.
+    pub(super) fn start_noise_ns(&self) -> f64 {
+        if self.signals as f64 <= EARLY_REPORTS { self.noise_ns.max(self.early_noise_ns) } else { self.noise_ns }
     }
 
     /// When the base last became notably less.

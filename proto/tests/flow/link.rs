@@ -442,6 +442,7 @@ impl World {
             own_lost: 0,
         };
         let mut sender = FlowSender::new(0, job.config.clone());
+        sender.set_job(job.bytes);
         if let Some(seen) = job.seen {
             sender.start_from(seen);
         }

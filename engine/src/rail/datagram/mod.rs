@@ -87,6 +87,7 @@ impl<P: Platform> Datagram<P> {
         let half = if sends {
             let mut sender = FlowSender::new(now_ns, flow.clone());
             sender.set_clock(platform.shared_ahead_ns());
+            sender.set_job(path.job_bytes);
             if let Some(seen) = path.seen {
                 sender.start_from(seen);
             }

@@ -34,7 +34,10 @@ fn through(world: &mut World, police: &str, rtt: &str, mbit: f64, mib: u64) -> R
         let (is_frugal, is_quick) = (sent <= 1.25, share >= 0.75);
         let doubts = told.iter().flat_map(|told| doubts(1, "A to B", told, 0)).collect::<Vec<_>>();
         if !(is_frugal && is_quick) && !doubts.is_empty() && look < LOOKS {
-            println!("# {words}: looked at again after {sent:.2} times the file, {share:.2} of the rate: {}", doubts[0]);
+            println!(
+                "# {words}: looked at again after {sent:.2} times the file, {share:.2} of the rate: {}",
+                doubts[0]
+            );
             continue;
         }
         world.ends(&run, 0, &format!("{words}: it ends well ({:.1} s)", run.number("seconds")));

@@ -459,7 +459,9 @@ impl JobDriver<'_, '_> {
             units_open: UNITS_OPEN,
             units_most: UNITS_MOST,
         };
-        Path { tag: sizes.tag, flow, silence_ns: SILENCE_NS, meter, seen: None }
+        let tally = self.end.record().tally;
+        let job_bytes = if tally.scan_ended { tally.bytes_total } else { 0 };
+        Path { tag: sizes.tag, flow, silence_ns: SILENCE_NS, meter, seen: None, job_bytes }
     }
 
     /// The datagram rails' figures together: counts added, round trip and loss of the one that sent most.

@@ -38,6 +38,9 @@ const DOUBT_LOST: f64 = 200.0;
 const DOUBT_ROUNDS: (f64, f64) = (32.0, 256.0);
 /// No path loses more than this by itself (`loss::OWN_MOST`).
 const OWN_MOST: f64 = 0.45;
+/// ... and is known from so many on.
+const KNOWN_PACKETS: f64 = 64.0;
+const CLUMPED_LITTLE: f64 = 1.5;
 /// An answer stands when it is a hundred times as likely as the other: ln(100).
 const SURE: f64 = 4.6;
 /// A test sends this part of the loss less, where the path may lose as much by itself: within these bounds a hundred or two packets answer.
@@ -67,12 +70,20 @@ const ARRIVING_PART: f64 = 0.5;
 const PULSE_LEAST: f64 = 0.05;
 /// Packets of a pulse at least: 20 % above a ceiling, ten of them are lost. Of a smaller one more are needed, by the square.
 const PULSE_PACKETS: f64 = 64.0;
+/// Of the share that a flight's first part lost, so much of its rest is lost where that may be the path's own.
+const REST_OWN: f64 = 0.3;
+/// So many packets of a pulse in vain measure the ceiling.
+const PULSE_MEASURE_PACKETS: f64 = 24.0;
+/// ... of which this much is sent: the bucket was full before it, or nothing would have arrived of it.
+const PULSE_MARGIN: f64 = 0.99;
 /// Rounds between two pulses, at first and at most: each pulse in vain doubles them.
 const HOLD_ROUNDS: (f64, f64) = (4.0, 64.0);
 /// Ceilings that differ by less than this are the same.
 const SAME: f64 = 0.08;
 /// Rounds at a ceiling that a pulse has raised before the next pulse.
 const SETTLE_ROUNDS: f64 = 1.0;
+/// ... and at one that was lowered again.
+const AGAIN_ROUNDS: f64 = 5.0;
 /// Weight of one report in the measure of how clumped losses are.
 const CLUMP_WEIGHT: f64 = 1.0 / 32.0;
 /// Losses count as clumped up to this many at once.
@@ -135,6 +146,8 @@ pub(super) struct Ceiling {
     settle_rounds: f64,
     /// This look goes on from one that found a little more.
     again: bool,
+    /// A test has said already that what is lost is the path's own.
+    denied: bool,
     /// The echo of a test is there.
     echoing: bool,
     /// Packets since the path's own loss was last asked for.
@@ -174,6 +187,7 @@ impl Ceiling {
             more: PULSE_FIRST,
             settle_rounds: f64::MAX,
             again: false,
+            denied: false,
             echoing: false,
             doubt_packets: 0.0,
             doubted_ns: 0,
@@ -253,8 +267,9 @@ impl Ceiling {
         self.ceiling = self.enough(report.packet_bytes);
         self.free_rate = back;
         if known {
-            if self.look.share() < share {
-                // What is still lost of the slower rest is the path's own.
+            let rest = self.look.share();
+            if rest < share && rest > REST_OWN * share {
+                // What is still lost of a rest that left at a fraction of the rate is rather the path's own.
                 self.learn(report.passed / report.packet_bytes);
             }
             self.more = START_PULSE;
@@ -264,6 +279,16 @@ impl Ceiling {
         } else {
             self.ask(report.now_ns, share.max(self.look.share()), self.own, Back::Start(back));
         }
+    }
+
+    /// A start found that no more than `rate`, bytes per second, goes through evenly; what is lost below it is the path's own: a share, from so many packets.
+    pub(super) fn settle(&mut self, now_ns: u64, rate: f64, (own, own_packets): (f64, f64)) {
+        self.ceiling = MARGIN * rate;
+        self.free_rate = f64::INFINITY;
+        (self.own, self.own_packets) = (own.min(OWN_MOST), own_packets.max(1.0));
+        (self.more, self.settle_rounds) = (PULSE_FIRST, f64::MAX);
+        self.state = State::Hold { since_ns: now_ns };
+        self.begin_look(now_ns);
     }
 
     /// What left `before` did so at so many times the rate of what left after, both as (passed, arrived): is less lost? None: not known yet. If not, it is the
@@ -315,6 +340,7 @@ impl Ceiling {
         let (before, cut) = (self.own, ask_cut(self.own));
         let least = 1.0 - (1.0 - before) / (1.0 - cut);
         self.own /= 4.0;
+        self.own_packets = 1.0;
         self.doubt_packets = 0.0;
         self.doubted_ns = report.now_ns;
         self.doubt_rounds = (2.0 * self.doubt_rounds).min(DOUBT_ROUNDS.1);
@@ -430,15 +456,22 @@ impl Ceiling {
         }
     }
 
+    /// The path's own loss is a mean of many packets, and does not come in clumps, of which a few may be all that was seen.
+    fn is_own_known(&self) -> bool {
+        self.own_packets >= KNOWN_PACKETS && self.clumped < CLUMPED_LITTLE
+    }
+
     /// As much is sent from now on as arrived in the look.
     fn lower(&mut self, report: &Report, before: f64, back: Back) {
         let rate = self.bound().unwrap_or(report.rate);
         // A flood from before may still arrive; else what was sent is known better than what a few packets show of it.
         let flood = self.look.sent_rate() > 1.1 * rate;
         let all = MARGIN * (1.0 - before) / (1.0 - self.own);
-        // What the path may lose by itself is asked for by a part less: were it the rate's, that would show, and else it costs little.
+        // What the path may lose by itself is asked for by a part less: were it the rate's, that would show, and else it costs little. Where that loss is known, more
+        // is the rate's doing or another path, and as much less as should be enough tells these apart soonest.
         let cut = ask_cut(before);
-        let (part, least) = match before < OWN_MOST && all < 1.0 - cut {
+        let known = self.is_own_known();
+        let (part, least) = match !known && before < OWN_MOST && all < 1.0 - cut {
             true => (1.0 - cut, 1.0 - (1.0 - before) / (1.0 - cut)),
             false => (all, 0.0),
         };
@@ -503,6 +536,7 @@ impl Ceiling {
 
     /// Less is lost since less is sent: the rate was the cause.
     fn on_fallen(&mut self, report: &Report, back: Back) {
+        self.denied = false;
         let packets = (self.look.passed / report.packet_bytes).max(1.0);
         let share = self.look.share();
         let rate = back.rate();
@@ -523,7 +557,8 @@ impl Ceiling {
             // What a bucket passed at first says little of the rate behind it, and so do the few packets that a flood lets through.
             (self.more, self.settle_rounds) = (START_PULSE, SETTLE_ROUNDS);
         } else if rate < (1.0 + 2.0 * PULSE_FIRST) * self.ceiling {
-            (self.more, self.settle_rounds) = ((rate / self.ceiling - 1.0).max(PULSE_LEAST), SETTLE_ROUNDS);
+            let settle = if matches!(back, Back::Hold(_)) { AGAIN_ROUNDS } else { SETTLE_ROUNDS };
+            (self.more, self.settle_rounds) = ((rate / self.ceiling - 1.0).max(PULSE_LEAST), settle);
         }
         self.state = State::Hold { since_ns: report.now_ns };
         self.begin_look(report.now_ns);
@@ -544,8 +579,14 @@ impl Ceiling {
             // Less was sent, and more was lost: the bucket had not been empty when the loss was measured.
             return self.lower(report, share, back);
         }
+        if self.is_own_known() && own - self.own > EXCESS_LEAST && !self.denied {
+            // The path lost less until now, and a bucket that was not empty yet makes a loss look small: it is asked once more from here.
+            self.denied = true;
+            return self.lower(report, share, back);
+        }
         self.own = own;
         self.own_packets = packets;
+        self.denied = false;
         if !is_answer {
             // Asked again soon, when more is known of what is usual.
             self.doubt_rounds = DOUBT_ROUNDS.0 / 3.0;
@@ -593,7 +634,9 @@ impl Ceiling {
     fn pulse_ns(&self, report: &Report, more: f64) -> f64 {
         let part = (PULSE_FIRST / more).max(1.0);
         let packets = PULSE_PACKETS * part * part;
-        (report.rtt_ns as f64 / 4.0).max(packets * report.packet_bytes * 1e9 / self.ceiling.max(1.0))
+        // It is judged by the reports of it alone: the first one may speak of what left before, too.
+        let reports = 2.0 * report.report_ns as f64 + report.interval_ns;
+        (report.rtt_ns as f64 / 4.0).max(reports).max(packets * report.packet_bytes * 1e9 / self.ceiling.max(1.0))
     }
 
     fn hold(&mut self, report: &Report) {
@@ -659,13 +702,21 @@ impl Ceiling {
             return self.forget_ceiling(report.now_ns);
         }
         if score < -SURE {
-            // In vain.
+            // In vain; but what arrived of it is what goes through, and that may be more than was sent before.
+            let enough = PULSE_MARGIN / MARGIN * self.enough(report.packet_bytes);
+            if self.look.passed >= PULSE_MEASURE_PACKETS * report.packet_bytes && enough < self.ceiling * (1.0 + more) {
+                self.ceiling = self.ceiling.max(enough);
+            }
             (self.more, self.settle_rounds) = (PULSE_FIRST, f64::MAX);
             self.hold_rounds = (2.0 * self.hold_rounds).min(HOLD_ROUNDS.1);
             self.state = State::Hold { since_ns: report.now_ns };
             self.begin_look(report.now_ns);
         } else if report.now_ns > to.max(from) {
             if score < 0.0 {
+                // No answer: the next one waits as long as after one in vain, unless much more may go through.
+                if more <= 2.0 * PULSE_FIRST {
+                    self.settle_rounds = f64::MAX;
+                }
                 self.state = State::Hold { since_ns: report.now_ns };
                 return self.begin_look(report.now_ns);
             }

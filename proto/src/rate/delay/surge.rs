@@ -20,6 +20,10 @@ const SHARP: f64 = 0.75;
 const LOST_MORE: f64 = 0.08;
 /// Of a surge passes at least this where the link has room for it.
 const ALL: f64 = 0.8;
+/// Jitter is this part of what a train was spread out, or more, where the train is no measure.
+const TRAIN_BLURRED: f64 = 0.25;
+/// What passes of a surge is known to this part of it, or it is no measure.
+const BLURRED: f64 = 0.15;
 /// Share of the queue that the surge would have made of a link no faster than before, from which on it is one.
 const QUEUE_SHARE: f64 = 0.25;
 
@@ -44,7 +48,7 @@ impl Delay {
         let bounded = self.config.target > 0 && self.goal >= self.config.target as f64;
         // Packets of a burst wait for each other; what else makes delays differ has blurred the train.
         let burst = (2.0 * f64::from(self.config.packet_bytes)).max(self.goal / 8_000.0) * 1e9 / self.link.max(1.0);
-        let sharp = self.path.noise_ns() < SHARP * burst;
+        let sharp = self.path.start_noise_ns() < SHARP * burst;
         if !self.starting
             || signal.limited
             || bounded
@@ -55,10 +59,13 @@ impl Delay {
         }
         let now_ns = signal.now_ns;
         let rtt = self.path.rtt_ns();
-        let times = times.unwrap_or(FIRST);
+        // A train that is no longer than what jitter does to it says little.
+        let jitter = self.path.start_noise_ns();
+        let first = if jitter > TRAIN_BLURRED * self.train_ns && jitter > QUEUE_ALONE_NS { NEXT } else { FIRST };
+        let times = times.unwrap_or(first);
         let high = self.goal * times;
         let span = rtt as f64 / 4.0;
-        if (times - 1.0) * span < 2.0 * self.path.noise_ns() {
+        if (times - 1.0) * span < 2.0 * self.path.start_noise_ns() {
             // It could not be judged.
             return false;
         }
@@ -86,7 +93,7 @@ impl Delay {
     pub(super) fn surging(&mut self, signal: &Signal) {
         let Some(mut surge) = self.surge else { return self.surge_over(signal, 0.0) };
         let (now_ns, rtt) = (signal.now_ns, self.path.rtt_ns());
-        let noise = self.path.noise_ns();
+        let noise = self.path.start_noise_ns();
         let queue =
             self.path.queue_least(now_ns.saturating_sub(self.path.report_ns().saturating_mul(2).max(rtt / 8)), now_ns);
         let would = (surge.high / surge.low - 1.0) * (surge.until_ns - surge.began_ns) as f64;
@@ -110,11 +117,17 @@ impl Delay {
         let sent = self.sent.saturating_sub(self.jumped_sent) as f64;
         let lost = 1.0 - self.delivered.saturating_sub(self.jumped_delivered) as f64 / sent.max(1.0);
         // A queue that is full grows no more: what is lost in it is the rate's doing.
-        if passed < least || would < 2.0 * noise || lost > self.loss.usual() + LOST_MORE {
+        if would < 2.0 * noise || lost > self.loss.usual() + LOST_MORE {
+            return self.surge_over(signal, grown);
+        }
+        // Where jitter, or reports as far apart as a surge is long, blur what passes, the queue that did not grow says it alone.
+        let blur = noise.max(self.path.report_ns() as f64) / (surge.until_ns - surge.began_ns) as f64;
+        let is_blurred = blur > BLURRED && passed > surge.low * (1.0 - BLURRED);
+        if passed < least && !is_blurred {
             return self.surge_over(signal, grown);
         }
         self.link = self.link.max(passed * (1.0 - lost));
-        self.goal = surge.high.min(passed);
+        self.goal = if passed < least { 0.5 * (surge.low + surge.high) } else { surge.high.min(passed) };
         if !self.surge(signal, Some(NEXT)) {
             self.surge_over(signal, grown);
         }
@@ -124,7 +137,7 @@ impl Delay {
         let low = self.surge.take().map_or(self.goal, |it| it.low);
         self.goal = low;
         self.rate = low;
-        if grown_ns > QUEUE_ALONE_NS + 2.0 * self.path.noise_ns() {
+        if grown_ns > QUEUE_ALONE_NS + 2.0 * self.path.start_noise_ns() {
             self.drain.shed(signal.now_ns, grown_ns);
         }
         self.jumped_arrival_ns = self.arrival_ns;
