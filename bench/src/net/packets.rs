@@ -61,7 +61,14 @@ fn rail(
     let flow =
         FlowConfig { packet_bytes, packet_bytes_max, unit_bytes_max: 0, rate, units_open, units_most: units_open };
     let meter = Arc::new(Meter::default());
-    let path = Path { tag: TAG, flow, silence_ns: STALL.as_nanos() as u64, meter: Arc::clone(&meter), seen: None };
+    let path = Path {
+        tag: TAG,
+        flow,
+        silence_ns: STALL.as_nanos() as u64,
+        meter: Arc::clone(&meter),
+        seen: None,
+        job_bytes: 0,
+    };
     lone.tell(Cmd::PacketsUp { job: JOB, rail: 0, socket: Arc::new(socket), key: key(), path });
     Ok((lone, meter))
 }
