@@ -25,6 +25,7 @@ mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::time::Instant;
 
 use disks::{bench, io_modes, known};
 use emulated::{auto, blackhole, moves, policer, start};
@@ -117,6 +118,7 @@ fn main() -> ExitCode {
             continue;
         }
         println!("# {name}");
+        let began = Instant::now();
         let mut world = match World::make(&binary) {
             Ok(world) => world,
             Err(Skip(why)) => {
@@ -131,6 +133,7 @@ fn main() -> ExitCode {
             Err(_) => world.not_ok(&format!("{name}: the check itself went wrong"), ""),
         }
         bad += world.bad();
+        println!("# {name}: {:.0} s", began.elapsed().as_secs_f64());
     }
     if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -72,6 +72,8 @@ pub struct Server {
     pub stall: Duration,
     /// A session answered commands out of their turn: no other one of this copy says any ahead of it.
     pub is_one_by_one: AtomicBool,
+    /// It was a Longhaul when it was asked last.
+    pub is_longhaul: AtomicBool,
     /// Sessions that are made from now on have TLS 1.2.
     pub is_tls12: AtomicBool,
     /// Nothing is left to do: who is still logging in need not (Pure-FTPd takes seconds to look at a password).
@@ -152,6 +154,19 @@ impl<'a> Control<'a> {
     /// # Errors
     /// As `open`.
     pub fn open_asking(server: &'a Server, asked: Option<&Spoken>) -> Result<Control<'a>, Trouble> {
+        let opened = Control::connect(server, asked);
+        // Whatever stands there now is asked as any server is; a wrong password or certificate is no better the second time.
+        let is_other = match &opened {
+            Ok(it) => asked.is_some() && !it.is_upgraded(),
+            Err(Trouble::Failure(failure)) => !matches!(failure.exit, Exit::Refused | Exit::Identity | Exit::Connect),
+            Err(Trouble::Lost(_)) => true,
+            Err(Trouble::Crowd(_)) => false,
+        };
+        let was_longhaul = is_other && server.is_longhaul.swap(false, Ordering::Relaxed);
+        if was_longhaul && opened.is_err() { Control::connect(server, asked) } else { opened }
+    }
+
+    fn connect(server: &'a Server, asked: Option<&Spoken>) -> Result<Control<'a>, Trouble> {
         let host_port = server.address.host_port();
         let what = || format!("connect to {host_port}");
         let addresses = (&*server.address.host, server.address.port)
@@ -204,6 +219,10 @@ impl<'a> Control<'a> {
         let mut steps = LoginSteps::new(cover, &server.login.user, &server.login.password);
         if let Some(asked) = asked {
             steps = steps.asking(asked.clone());
+        }
+        let opening = if server.is_longhaul.load(Ordering::Relaxed) { steps.opening() } else { None };
+        if let Some(line) = opening {
+            self.say(&[line, b"\r\n"].concat())?;
         }
         if cover == Cover::Implicit {
             self.secure()?;

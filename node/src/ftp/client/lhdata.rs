@@ -7,14 +7,16 @@
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use proto::ftp::lhdata::{Spoken, Transport as Word};
 use proto::wire::request::Transport;
 
+use super::address::FtpAddress;
 use super::control::{Control, Server};
 use super::first_failure;
-use crate::identity::{Identity, authorized, keys};
+use crate::identity::{Home, Identity, authorized, keys};
 use crate::link::{Connected, Lent, Link, Sessions, failure_of};
 use crate::request::JobRequest;
 use text::exit::{Exit, Failure};
@@ -39,6 +41,55 @@ pub fn asked(request: &JobRequest) -> Spoken {
         Transport::Auto => vec![Word::Tcp, Word::Udp],
     };
     Spoken { version: proto::VERSION, transports }
+}
+
+/// Addresses of servers that were Longhauls when they were asked last, a line each, the newest last.
+const FILE: &str = "ftp-longhauls";
+/// Older ones are asked as any server is.
+const KNOWN_MOST: usize = 256;
+
+/// What this home knows of a server.
+#[derive(Debug)]
+pub struct Known {
+    file: PathBuf,
+    address: String,
+    others: Vec<String>,
+    is_there: bool,
+}
+
+impl Known {
+    /// A file that cannot be read knows nobody.
+    #[must_use]
+    pub fn of(home: &Home, address: &FtpAddress) -> Known {
+        let (file, address) = (home.path(FILE), address.host_port());
+        let all = std::fs::read_to_string(&file).unwrap_or_default();
+        let others: Vec<String> = all.lines().filter(|line| *line != address).map(str::to_owned).collect();
+        let is_there = all.lines().any(|line| line == address);
+        Known { file, address, others, is_there }
+    }
+
+    /// It was a Longhaul.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        self.is_there
+    }
+
+    /// It is one, or it is not.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn keep(self, is: bool) -> std::io::Result<()> {
+        if is == self.is_there {
+            return Ok(());
+        }
+        let from = (self.others.len() + 1).saturating_sub(KNOWN_MOST);
+        let all = self.others.iter().skip(from).chain(is.then_some(&self.address));
+        let text: String = all.flat_map(|line| [line, "\n"]).collect();
+        // Two at once: one of them is asked as any server is, next time.
+        let new = self.file.with_extension(format!("new-{}", std::process::id()));
+        std::fs::write(&new, text)?;
+        std::fs::rename(new, self.file)
+    }
 }
 
 /// A server that was asked, and said yes.

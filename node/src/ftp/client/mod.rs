@@ -99,9 +99,14 @@ pub fn run(node: &Node, request: &JobRequest, manner: &Manner, watch: &mut dyn W
     let terms = (address, &request.ftp, request.stall);
     let done = server(Some(&kept), terms, &mut |text| events.note(text)).and_then(|server| {
         let asked = lhdata::asked(request);
+        let known = lhdata::Known::of(node.home(), address);
+        server.is_longhaul.store(known.is_there(), Ordering::Relaxed);
         let first = Control::open_asking(&server, is_asked.then_some(&asked))
             .map_err(|trouble| first_failure(&server, trouble))?;
         keep_fingerprint(node, request, address, &mut events);
+        if is_asked && let Err(error) = known.keep(first.is_upgraded()) {
+            events.detail(&format!("that the server is a Longhaul is not kept: {error}"));
+        }
         if first.is_upgraded() {
             let session = lhdata::Upgraded::new(&server, asked, first);
             return crate::client::run_over(node, request, manner, (&session, record.clone(), began), &mut events);
@@ -190,6 +195,7 @@ fn server(
         provider,
         stall,
         is_one_by_one: Default::default(),
+        is_longhaul: Default::default(),
         is_tls12: Default::default(),
         is_done: Default::default(),
     })

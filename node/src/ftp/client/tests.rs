@@ -426,3 +426,42 @@ fn a_data_connection_without_tls_or_without_its_end_leaves_no_file() {
         }
     }
 }
+
+/// Says nothing until it was spoken to, or for half a second; then greets. What came before the greeting, and the first command.
+fn greeted(listener: &TcpListener, is_to_hang_up: bool) -> (bool, Option<String>) {
+    let stream = listener.accept().unwrap().0;
+    stream.set_read_timeout(Some(std::time::Duration::from_millis(500))).unwrap();
+    let is_first = stream.peek(&mut [0]).is_ok_and(|count| count > 0);
+    if is_to_hang_up {
+        return (is_first, None);
+    }
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+    (&stream).write_all(b"220 ready\r\n").unwrap();
+    let line = read_line(&mut BufReader::new(stream.try_clone().unwrap()));
+    let _ = (&stream).write_all(b"500 no TLS here\r\n");
+    (is_first, line)
+}
+
+#[test]
+fn a_server_that_was_a_longhaul_is_spoken_to_before_it_greets_and_asked_as_any_other_where_it_is_none_any_more() {
+    let place = Place::new("opening");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let file = place.path.join("home/ftp-longhauls");
+    // Who is not known is waited for.
+    let server = std::thread::spawn(move || {
+        let unknown = greeted(&listener, false);
+        (unknown, [true, false].map(|hangs_up| greeted(&listener, hangs_up)))
+    });
+    let (done, _) = place.get(port, "f", FtpTerms::default());
+    assert_eq!(done.unwrap_err().exit, Exit::Negotiation);
+    assert!(!file.exists());
+    // Who is known is not; where that is not borne it is asked again, as any server is.
+    std::fs::write(&file, format!("other:21\n127.0.0.1:{port}\n")).unwrap();
+    let (done, _) = place.get(port, "f", FtpTerms::default());
+    assert_eq!(done.unwrap_err().exit, Exit::Negotiation);
+    let (unknown, [known, again]) = server.join().unwrap();
+    assert_eq!(unknown, (false, Some("AUTH TLS".to_owned())));
+    assert_eq!(known, (true, None));
+    assert_eq!(again, (false, Some("AUTH TLS".to_owned())));
+}

@@ -793,6 +793,8 @@ fn two_longhauls_that_meet_over_ftp_move_a_tree_both_ways_within_what_the_login_
     let (done, transport) = copied(&rig, &request_of(&rig, ours, &at("ada", &rig.password, "up")));
     assert_eq!((done.unwrap(), &*transport), (text::exit::Exit::Whole, "over ftp, LHDATA, tcp"));
     assert_eq!(std::fs::read(rig.root().join("up/deep/7")).unwrap(), [7; 999]);
+    let known = std::fs::read_to_string(node_of(&rig).home().path("ftp-longhauls")).unwrap();
+    assert_eq!(known, format!("{}\n", rig.address), "the next one begins a round trip sooner");
     let back = rig.place.join("back");
     let mut request = request_of(&rig, &at("ada", &rig.password, "up"), back.to_str().unwrap());
     request.transport = proto::wire::request::Transport::Udp;

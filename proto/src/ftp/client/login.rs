@@ -78,9 +78,13 @@ pub struct Login {
     asks: Option<Spoken>,
     /// The server is a Longhaul: all lines of the login go at once.
     is_ahead: bool,
+    /// The server was a Longhaul before: AUTH TLS went before its greeting came.
+    is_auth_said: bool,
     /// What the server said that it can do.
     pub features: Features,
 }
+
+const AUTH: &[u8] = b"AUTH TLS";
 
 fn line(word: &[u8], operand: &[u8]) -> Step {
     Step::Say([word, operand].concat())
@@ -91,7 +95,8 @@ impl Login {
     #[must_use]
     pub fn new(cover: Cover, user: &[u8], password: &[u8]) -> Login {
         let (user, password) = (user.to_vec(), password.to_vec());
-        Login { at: At::Greeting, cover, user, password, asks: None, is_ahead: false, features: Features::default() }
+        let features = Features::default();
+        Login { at: At::Greeting, cover, user, password, asks: None, is_ahead: false, is_auth_said: false, features }
     }
 
     /// Goes on with the session of docs/protocol.md where the server has it, and TLS covers the connection.
@@ -99,6 +104,13 @@ impl Login {
     pub fn asking(mut self, asked: Spoken) -> Login {
         self.asks = Some(asked).filter(|_| self.cover != Cover::Clear);
         self
+    }
+
+    /// What is said to a server that was a Longhaul before, and does not mind, before its greeting comes: a round trip less. Others may take whoever speaks
+    /// first for a robot.
+    pub fn opening(&mut self) -> Option<&'static [u8]> {
+        self.is_auth_said = self.cover == Cover::Explicit && self.asks.is_some();
+        self.is_auth_said.then_some(AUTH)
     }
 
     /// TLS covers the connection from here on.
@@ -183,7 +195,7 @@ impl Login {
             At::Greeting if self.cover == Cover::Explicit => {
                 self.is_ahead = self.is_longhaul(reply);
                 self.at = At::Auth;
-                line(b"AUTH TLS", b"")
+                line(if self.is_auth_said { b"" } else { AUTH }, b"")
             }
             At::Greeting => {
                 self.is_ahead = self.is_longhaul(reply);
