@@ -362,7 +362,8 @@ fn seal_next<P: Platform>(rail: &mut Rdma<P>, cx: &mut Cx<'_, P>) {
 /// Keeps the rail's share of receives in the queue, and tells the sender in batches of half.
 fn tell_credit<P: Platform>(rail: &mut Rdma<P>, cx: &mut Cx<'_, P>) {
     let Half::Recv(half) = &mut rail.half else { return };
-    if rail.base.paused {
+    // A pair of a device is connected with the first credit: so much has to be told.
+    if rail.base.paused && half.added > 0 {
         return;
     }
     let bufs = cx.platform.pool().count();
