@@ -448,9 +448,62 @@ fn open_header(sealer: &mut Sealer, buf: &mut Buf, bytes: usize) -> Result<Heade
 
 #[cfg(test)]
 mod tests {
-    use proto::wire::chunk::CHUNK_BYTES_MAX;
+    use std::time::{Duration, Instant};
+
+    use proto::negotiate::Cipher;
+    use proto::wire::chunk::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
+    use proto::wire::control::DigestKind;
+    use sys::rdma::Connection;
 
     use super::*;
+    use crate::job::{Cover, EventQueue};
+    use crate::linux::Linux;
+    use crate::platform::PairIo;
+    use crate::worker::bound::Bound;
+    use crate::worker::cx::Share;
+    use crate::worker::slots::Slots;
+    use crate::worker::stages::{Counters, Stopwatch};
+
+    const TERMS: Terms = Terms {
+        chunk_bytes: CHUNK_BYTES_MIN,
+        digest: DigestKind::Blake3,
+        cipher: Cipher::Aes128Gcm,
+        cover: Cover::Sealed,
+        publish_small: true,
+    };
+
+    #[test]
+    fn a_frame_is_not_opened_before_the_commands_were_taken_that_came_before_it() {
+        let world = || Linux::new(8, TERMS.chunk_bytes as usize, Some(sys::ring::Kind::Plain)).unwrap().0;
+        let (mut far, mut near) = (world(), world());
+        let (here, there) = sys::sock::pair().unwrap();
+        let far_pair = far.pair_up(Connection::Emulated(there), Receives::Words).unwrap();
+        let pair = near.pair_up(Connection::Emulated(here), Receives::Frames).unwrap();
+        let base = Base::new(1, 0, pair, Arc::new(Bound::new(0, None)));
+        let key = RailKey { secret: [1; 32], place: [1; 18] };
+        let mut rail: Rdma<Linux> = Rdma::new(base, TERMS, key, Receives::Frames, Arc::new(PairMeter::default()));
+        let (mut slots, mut watch) = (Slots::new(), Stopwatch::new(Arc::new(Counters::default())));
+        let (to, _events) = std::sync::mpsc::sync_channel(8);
+        let mut events = EventQueue::new(to, None);
+        let share = Share { bursts: 1, receivers: 1, pairs: 1, lenders: 0 };
+        let mut go = |rail: &mut Rdma<Linux>| {
+            let (platform, slots, watch) = (&mut near, &mut slots, &mut watch);
+            let mut cx = Cx { platform, slots, watch, events: &mut events, terms: TERMS, index: 0, rail: 0, share };
+            rail.on_readable();
+            step(rail, &mut cx)
+        };
+        assert!(matches!(go(&mut rail), Next::Idle), "credits are told, and nothing is there");
+        let buf = far.pool().take().unwrap();
+        far.post_send(&far_pair, 0, buf, AT, HEAD_BYTES + 1);
+        let begun = Instant::now();
+        while !rail.wants_turn() || !matches!(&rail.half, Half::Recv(half) if half.held.len() == 1) {
+            assert!(begun.elapsed() < Duration::from_secs(10), "the frame comes");
+            far.poll_pair(&far_pair);
+            assert!(matches!(go(&mut rail), Next::Idle), "it is fetched, and no more");
+        }
+        rail.ripen();
+        assert!(matches!(go(&mut rail), Next::Broken(RailEnd::Breach(_))), "now it is looked at: this one is none");
+    }
 
     #[test]
     fn credits_that_go_back_or_beyond_a_queue_are_a_breach_and_so_is_a_frame_without_one() {
