@@ -38,7 +38,7 @@ boot() {
     done
     [ -n "$words" ] || return 0
     began=$SECONDS
-    nice -n 19 "$VM_DIR/boot.sh" --nvme-dir "$WORK/drives" --share "$VM_OUT" --timeout "${VM_SECONDS:-1200}" --console "$WORK/console" \
+    nice -n 19 "$VM_DIR/boot.sh" --nvme-dir "$WORK/drives" --share "$VM_OUT" --timeout "${VM_SECONDS:-2400}" --console "$WORK/console" \
         --copy "$WORK/longhaul" --copy "$VM_DIR/../words.sh" "${copies[@]}" -- "bad=0; $words exit \$bad" 2>&1 |
         grep --line-buffered -v "^[^ ]*: line [0-9]*: *[0-9]* Killed " | tee "$WORK/log"
     status=${PIPESTATUS[0]}

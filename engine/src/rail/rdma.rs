@@ -41,7 +41,7 @@ const RECEIVES_MAX: usize = 32;
 const BUFS_PER_RECEIVE: usize = 4;
 /// Of so many bufs one rail that receives may come up; those beyond would have nothing to receive into, and are refused.
 pub(crate) const BUFS_PER_PAIR: usize = 8;
-/// Frames that a rail takes in an iteration before others have their turn.
+/// Frames that a rail fetches in an iteration, before others have their turn, and opens in the next.
 const FRAMES_PER_ITERATION: usize = 4;
 
 /// A sealed frame that waits for a credit or the bound.
@@ -71,8 +71,11 @@ struct Receiving {
     came: u64,
     added: u64,
     told: u64,
-    /// A message that waits for the bound or the destination.
+    /// Messages that were fetched, in their order.
     held: VecDeque<(Buf, usize)>,
+    /// So many of these may be opened: the worker has taken its commands since they were fetched. What a message speaks of was told to the worker
+    /// before the peer could send it, but it may have come since the worker last looked.
+    ripe: usize,
 }
 
 #[derive(Debug)]
@@ -96,8 +99,8 @@ pub(crate) struct Rdma<P: Platform> {
     is_ready: bool,
     /// The pair's last completion came.
     is_down: bool,
-    /// Frames taken in this iteration.
-    taken: usize,
+    /// What it said, as long as messages are held that came before.
+    last: Option<RailEnd>,
     half: Half<P::File>,
 }
 
@@ -107,10 +110,13 @@ impl<P: Platform> Rdma<P> {
         let slices = Slices::new(base.bound.clone());
         let half = match receives {
             Receives::Words => Half::Send(Sending { feed: Feed::new(), sealed: None, posted: 0, credit: 0 }),
-            Receives::Frames => Half::Recv(Receiving { held: VecDeque::with_capacity(1), ..Receiving::default() }),
+            Receives::Frames => {
+                let held = VecDeque::with_capacity(FRAMES_PER_ITERATION);
+                Half::Recv(Receiving { held, ..Receiving::default() })
+            }
         };
         let sealer = Sealer::new(terms, key);
-        Rdma { base, sealer, slices, meter, is_watched: false, is_ready: true, is_down: false, taken: 0, half }
+        Rdma { base, sealer, slices, meter, is_watched: false, is_ready: true, is_down: false, last: None, half }
     }
 
     /// The chunks that wait for it, if it sends.
@@ -149,8 +155,19 @@ impl<P: Platform> Rdma<P> {
 
     /// Is there more to take in the next iteration?
     pub(crate) fn wants_turn(&self) -> bool {
-        let is_held = matches!(&self.half, Half::Recv(half) if !half.held.is_empty());
-        self.is_ready && !is_held && !self.is_down
+        match &self.half {
+            // What was not opened, although it could be, waits for the bound or the destination.
+            Half::Recv(half) if half.ripe > 0 => false,
+            Half::Recv(half) if !half.held.is_empty() && !self.base.has_ended() => true,
+            _ => self.is_ready && !self.is_down,
+        }
+    }
+
+    /// The worker has taken its commands: what was fetched before may be opened.
+    pub(crate) fn ripen(&mut self) {
+        if let Half::Recv(half) = &mut self.half {
+            half.ripe = half.held.len();
+        }
     }
 
     /// Nanoseconds until the bound lets the next frame pass; `None`: it does not wait for the bound.
@@ -159,7 +176,9 @@ impl<P: Platform> Rdma<P> {
             _ if self.base.has_ended() => None,
             Half::Send(half) if half.posted < half.credit => half.sealed.as_ref().map(|frame| frame.len),
             Half::Send(_) => None,
-            Half::Recv(half) => half.held.front().filter(|_| !self.base.paused).map(|(_, bytes)| *bytes),
+            Half::Recv(half) => {
+                half.held.front().filter(|_| half.ripe > 0 && !self.base.paused).map(|(_, bytes)| *bytes)
+            }
         }?;
         self.slices.held_ns(now_ns, bytes)
     }
@@ -235,9 +254,14 @@ pub(crate) fn step<P: Platform>(rail: &mut Rdma<P>, cx: &mut Cx<'_, P>) -> Next 
         if let Some(next) = take_frame(rail, cx) {
             return next;
         }
-        let is_held = matches!(&rail.half, Half::Recv(half) if !half.held.is_empty());
-        if is_held || !rail.is_ready || rail.taken >= FRAMES_PER_ITERATION {
-            rail.taken = 0;
+        let (held, ripe) = match &rail.half {
+            Half::Recv(half) => (half.held.len(), half.ripe),
+            Half::Send(_) => (0, 0),
+        };
+        if let Some(end) = rail.last.take_if(|_| held == 0) {
+            return Next::Broken(end);
+        }
+        if ripe > 0 || !rail.is_ready || rail.is_down || held >= FRAMES_PER_ITERATION {
             return Next::Idle;
         }
         let completion = cx.platform.poll_pair(&rail.base.socket);
@@ -279,9 +303,14 @@ fn on_completion<P: Platform>(rail: &mut Rdma<P>, cx: &mut Cx<'_, P>, it: Comple
             half.credit = check_credit(half.credit, half.posted, credit).map_err(RailEnd::Breach)?;
             Ok(())
         }
-        (Completion::Down(why), _) => {
+        (Completion::Down(why), half) => {
             rail.is_down = true;
-            Err(why.map_or(RailEnd::Closed, RailEnd::Fault))
+            let end = why.map_or(RailEnd::Closed, RailEnd::Fault);
+            if !matches!(half, Half::Recv(half) if !half.held.is_empty()) {
+                return Err(end);
+            }
+            rail.last = Some(end);
+            Ok(())
         }
         (it, _) => unreachable!("a pair receives words or frames, not both: {it:?}"),
     }
@@ -362,7 +391,8 @@ fn seal_next<P: Platform>(rail: &mut Rdma<P>, cx: &mut Cx<'_, P>) {
 /// Keeps the rail's share of receives in the queue, and tells the sender in batches of half.
 fn tell_credit<P: Platform>(rail: &mut Rdma<P>, cx: &mut Cx<'_, P>) {
     let Half::Recv(half) = &mut rail.half else { return };
-    if rail.base.paused {
+    // A pair of a device is connected with the first credit: so much has to be told.
+    if rail.is_down || (rail.base.paused && half.added > 0) {
         return;
     }
     let bufs = cx.platform.pool().count();
@@ -390,10 +420,10 @@ fn tell_credit<P: Platform>(rail: &mut Rdma<P>, cx: &mut Cx<'_, P>) {
 fn take_frame<P: Platform>(rail: &mut Rdma<P>, cx: &mut Cx<'_, P>) -> Option<Next> {
     let now = cx.platform.now_ns();
     let Half::Recv(half) = &mut rail.half else { return None };
-    let &(_, bytes) = half.held.front().filter(|_| !rail.base.paused)?;
+    let &(_, bytes) = half.held.front().filter(|_| half.ripe > 0 && !rail.base.paused)?;
     rail.slices.may_pass_slice(now, bytes)?;
     let (mut buf, bytes) = half.held.pop_front().expect("seen above");
-    rail.taken += 1;
+    half.ripe -= 1;
     let opened = open_header(&mut rail.sealer, &mut buf, bytes);
     cx.watch.lap(Stage::Seal);
     Some(match opened {
@@ -418,9 +448,62 @@ fn open_header(sealer: &mut Sealer, buf: &mut Buf, bytes: usize) -> Result<Heade
 
 #[cfg(test)]
 mod tests {
-    use proto::wire::chunk::CHUNK_BYTES_MAX;
+    use std::time::{Duration, Instant};
+
+    use proto::negotiate::Cipher;
+    use proto::wire::chunk::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
+    use proto::wire::control::DigestKind;
+    use sys::rdma::Connection;
 
     use super::*;
+    use crate::job::{Cover, EventQueue};
+    use crate::linux::Linux;
+    use crate::platform::PairIo;
+    use crate::worker::bound::Bound;
+    use crate::worker::cx::Share;
+    use crate::worker::slots::Slots;
+    use crate::worker::stages::{Counters, Stopwatch};
+
+    const TERMS: Terms = Terms {
+        chunk_bytes: CHUNK_BYTES_MIN,
+        digest: DigestKind::Blake3,
+        cipher: Cipher::Aes128Gcm,
+        cover: Cover::Sealed,
+        publish_small: true,
+    };
+
+    #[test]
+    fn a_frame_is_not_opened_before_the_commands_were_taken_that_came_before_it() {
+        let world = || Linux::new(8, TERMS.chunk_bytes as usize, Some(sys::ring::Kind::Plain)).unwrap().0;
+        let (mut far, mut near) = (world(), world());
+        let (here, there) = sys::sock::pair().unwrap();
+        let far_pair = far.pair_up(Connection::Emulated(there), Receives::Words).unwrap();
+        let pair = near.pair_up(Connection::Emulated(here), Receives::Frames).unwrap();
+        let base = Base::new(1, 0, pair, Arc::new(Bound::new(0, None)));
+        let key = RailKey { secret: [1; 32], place: [1; 18] };
+        let mut rail: Rdma<Linux> = Rdma::new(base, TERMS, key, Receives::Frames, Arc::new(PairMeter::default()));
+        let (mut slots, mut watch) = (Slots::new(), Stopwatch::new(Arc::new(Counters::default())));
+        let (to, _events) = std::sync::mpsc::sync_channel(8);
+        let mut events = EventQueue::new(to, None);
+        let share = Share { bursts: 1, receivers: 1, pairs: 1, lenders: 0 };
+        let mut go = |rail: &mut Rdma<Linux>| {
+            let (platform, slots, watch) = (&mut near, &mut slots, &mut watch);
+            let mut cx = Cx { platform, slots, watch, events: &mut events, terms: TERMS, index: 0, rail: 0, share };
+            rail.on_readable();
+            step(rail, &mut cx)
+        };
+        assert!(matches!(go(&mut rail), Next::Idle), "credits are told, and nothing is there");
+        let buf = far.pool().take().unwrap();
+        far.post_send(&far_pair, 0, buf, AT, HEAD_BYTES + 1);
+        let begun = Instant::now();
+        while !rail.wants_turn() || !matches!(&rail.half, Half::Recv(half) if half.held.len() == 1) {
+            assert!(begun.elapsed() < Duration::from_secs(10), "the frame comes");
+            far.poll_pair(&far_pair);
+            assert!(matches!(go(&mut rail), Next::Idle), "it is fetched, and no more");
+        }
+        rail.ripen();
+        assert!(matches!(go(&mut rail), Next::Broken(RailEnd::Breach(_))), "now it is looked at: this one is none");
+    }
 
     #[test]
     fn credits_that_go_back_or_beyond_a_queue_are_a_breach_and_so_is_a_frame_without_one() {

@@ -146,6 +146,7 @@ impl<P: Platform> Worker<P> {
         self.watch.lap_wait(stage, waiting::work_of(stage), busy);
         // Commands after completions: what a completed receive speaks of was told to us before the peer could send it.
         let go_on = self.take_commands();
+        self.ripen_pairs();
         let some = done.len().min(DONE_PER_ITERATION);
         for completion in done.drain(..some) {
             self.dispatch(completion);

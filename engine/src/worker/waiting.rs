@@ -15,6 +15,15 @@ use crate::worker::Worker;
 use crate::worker::slots::{KINDS, Kind};
 
 impl<P: Platform> Worker<P> {
+    /// The commands were taken: what queue pairs fetched before may be opened.
+    pub(super) fn ripen_pairs(&mut self) {
+        for rail in self.rails.iter_mut().flatten() {
+            if let Rail::Rdma(rail) = rail {
+                rail.ripen();
+            }
+        }
+    }
+
     pub(super) fn why_wait(&self, sleep_ns_max: u64) -> (Stage, u64) {
         if self.late {
             return (Stage::Idle, 1_000_000);

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Two hosts, a and b, joined by a pair of virtual links, each with an RDMA device of its own. Source this file in the guest, after hosts.sh.
 #
-# In, out:  rdma_up rxe|siw -> hosts a (10.8.0.1) and b (10.8.0.2), devices rxe_a and rxe_b; rdma_down; rnr NAME: messages of its port that found no receive.
+# In, out:  rdma_up rxe|siw -> hosts a (10.8.0.1) and b (10.8.0.2), devices rxe_a and rxe_b; rdma_device rxe|siw a|b: one of them; rdma_down; rnr NAME: messages of its port that found no receive.
 # Invariants: a device is made in the first namespace and moved, so that each host sees its own alone.
 
 RDMA_MTU=${RDMA_MTU:-4200}
@@ -27,17 +27,15 @@ rdma_up() { # rdma_up rxe|siw
     [ "$kind" = siw ] || module=rdma_rxe
     modprobe -a ib_uverbs rdma_ucm $module || return 1
     rdma_hosts || return 1
-    for host in a b; do
-        ip netns exec $host rdma link add "${kind}_$host" type "$kind" netdev v$host || return 1
-        # Where the kernel put it into the first namespace, it is moved.
-        ip netns exec $host test -e "/sys/class/infiniband/${kind}_$host" || rdma dev set "${kind}_$host" netns $host || return 1
-    done
-    until_true 20 rdma_ready "$kind"
+    for host in a b; do rdma_device "$kind" $host || return 1; done
 }
-rdma_ready() {
-    local host
-    for host in a b; do ip netns exec $host rdma link show "$1_$host/1" | grep -q 'state ACTIVE' || return 1; done
+rdma_device() { # rdma_device rxe|siw HOST
+    ip netns exec "$2" rdma link add "$1_$2" type "$1" netdev "v$2" || return 1
+    # Where the kernel put it into the first namespace, it is moved.
+    ip netns exec "$2" test -e "/sys/class/infiniband/$1_$2" || rdma dev set "$1_$2" netns "$2" || return 1
+    until_true 20 rdma_ready "$1" "$2"
 }
+rdma_ready() { ip netns exec "$2" rdma link show "$1_$2/1" | grep -q 'state ACTIVE'; }
 rdma_down() { for host in a b; do ip netns exec $host rdma link delete "$1_$host" 2>/dev/null || rdma link delete "$1_$host"; done; }
 # Messages that found no receive at this host's device, as the driver counts them; siw has no such message.
 rnr() {

@@ -268,6 +268,11 @@ impl Link {
         self.id.get().qp
     }
 
+    /// Is this the end that dialled?
+    pub(super) fn dials(&self) -> bool {
+        self.role != Role::Accepts
+    }
+
     /// Connects or accepts: the queue pair was made. What comes of it is told by an event.
     pub(super) fn go(&self) -> io::Result<()> {
         let mut param = ffi::ConnParam {

@@ -1,7 +1,12 @@
 //! One queue pair: work posted, completions taken, and its end.
 //!
 //! For: `device`. Invariants: completions of sends come in the order of their posts; whoever dies has its queue pair destroyed before its bufs are
-//! given back, since until then the device may read them.
+//! given back, since until then the device may read them; whoever dialled sends first.
+//!
+//! The last is iWARP's rule (RFC 5044, 7.1): what the acceptor sends before the initiator's end of the connection has changed over to messages is
+//! lost, or breaks it. An acceptor that receives frames has credits to tell and hears nothing before them. So one that dials and sends frames sends a
+//! word first (its *opening*), and the acceptor answers the request when it has something to say, which is when it has posted receives, and says it
+//! when the opening came. That has one of these receives, which is posted again at once.
 
 use std::collections::VecDeque;
 use std::ffi::CStr;
@@ -82,6 +87,18 @@ impl Words {
     }
 }
 
+/// What the dialling end sends before anything else, where it sends frames and the other end has to speak before it gets one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Opening {
+    /// None, or it came.
+    Done,
+    /// As soon as the pair is connected.
+    ToSend,
+    /// The request is answered with the first post, and what was posted goes when the opening came.
+    ToAnswer,
+    ToCome,
+}
+
 /// How far a pair is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -104,6 +121,7 @@ pub(super) struct Pair {
     died: Event,
     receives: Receives,
     state: State,
+    opening: Opening,
     waiting: VecDeque<What>,
     posted: VecDeque<InFlight>,
     done: VecDeque<Completion>,
@@ -171,6 +189,11 @@ impl Pair {
         for fd in [bell_fd(&bell), link.channel().as_fd(), timer.as_fd(), died.as_fd()] {
             epoll::add(&*set, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         }
+        let opening = match (link.dials(), receives) {
+            (true, Receives::Words) => Opening::ToSend,
+            (false, Receives::Frames) => Opening::ToAnswer,
+            _ => Opening::Done,
+        };
         let mut pair = Pair {
             link,
             cq,
@@ -181,6 +204,7 @@ impl Pair {
             died,
             receives,
             state: State::Connects,
+            opening,
             waiting: VecDeque::new(),
             posted: VecDeque::new(),
             done: VecDeque::new(),
@@ -191,7 +215,9 @@ impl Pair {
         if receives == Receives::Words {
             (0..WORDS).try_for_each(|slot| pair.receive_word(slot))?;
         }
-        pair.link.go()?;
+        if pair.opening != Opening::ToAnswer {
+            pair.link.go()?;
+        }
         Ok(pair)
     }
 
@@ -237,6 +263,13 @@ impl Pair {
             let down = self.done.pop_back();
             self.done.extend(unsent(what));
             return self.done.extend(down);
+        }
+        if self.opening == Opening::ToAnswer {
+            self.opening = Opening::ToCome;
+            if let Err(error) = self.link.go() {
+                self.broken = Some(error);
+                self.wake();
+            }
         }
         self.waiting.push_back(what);
         self.post_waiting(shared);
@@ -341,7 +374,10 @@ impl Pair {
                 self.broken.get_or_insert(io::ErrorKind::InvalidData.into());
             }
         } else if let Some(buf) = shared.take(wc.wr_id as usize) {
-            if is_good && wc.byte_len > 0 {
+            if is_good && self.opening == Opening::ToCome {
+                self.on_opening(wc.byte_len as usize);
+                shared.post(buf);
+            } else if is_good && wc.byte_len > 0 {
                 self.done.push_back(Completion::Frame { buf, bytes: wc.byte_len as usize });
             } else {
                 // It was out of the queue and was not used: another may.
@@ -351,13 +387,35 @@ impl Pair {
         }
     }
 
+    /// The first message of the dialling end: from here on this one may speak.
+    fn on_opening(&mut self, bytes: usize) {
+        self.opening = Opening::Done;
+        if bytes == size_of::<Word>() {
+            self.up();
+        } else {
+            self.broken.get_or_insert(io::ErrorKind::InvalidData.into());
+        }
+    }
+
+    fn up(&mut self) {
+        self.state = State::Up;
+        if let Err(error) = self.set_timer(Duration::ZERO) {
+            self.broken.get_or_insert(error);
+        }
+    }
+
     /// What rdma_cm has to say. Errors: why the pair is over; `None`: the peer took leave.
     fn hear(&mut self) -> Result<(), Option<io::Error>> {
         while let Some(said) = self.link.channel().next()? {
             match said.kind {
+                // Whoever waits for the opening is up when that came.
+                event::ESTABLISHED if self.opening == Opening::ToCome => {}
                 event::ESTABLISHED => {
-                    self.state = State::Up;
-                    self.set_timer(Duration::ZERO)?;
+                    if self.opening == Opening::ToSend {
+                        self.opening = Opening::Done;
+                        self.waiting.push_front(What::Word([0; 8]));
+                    }
+                    self.up();
                 }
                 event::DISCONNECTED => return Err(None),
                 event::TIMEWAIT_EXIT | event::ADDR_CHANGE => {}
