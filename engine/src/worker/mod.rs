@@ -75,6 +75,8 @@ pub struct Worker<P: Platform> {
     done: Vec<Done>,
     first: usize,
     late: bool,
+    /// It was asked to, or whoever asks is gone.
+    stops: bool,
 }
 
 /// So often a full mailbox is tried again, a millisecond apart, when a worker ends by a panic.
@@ -110,6 +112,7 @@ impl<P: Platform> Worker<P> {
             done: Vec::with_capacity(256),
             first: 0,
             late: false,
+            stops: false,
         }
     }
 
@@ -145,7 +148,7 @@ impl<P: Platform> Worker<P> {
         let busy = self.platform.busy_ns().saturating_sub(busy_from);
         self.watch.lap_wait(stage, waiting::work_of(stage), busy);
         // Commands after completions: what a completed receive speaks of was told to us before the peer could send it.
-        let go_on = self.take_commands();
+        self.stops |= !self.take_commands();
         self.ripen_pairs();
         let some = done.len().min(DONE_PER_ITERATION);
         for completion in done.drain(..some) {
@@ -155,7 +158,7 @@ impl<P: Platform> Worker<P> {
         self.land_held();
         self.step_rails();
         self.settle();
-        go_on
+        !self.stops
     }
 
     /// Where the datagram rails stand, for a test or a watchdog that found everything still.

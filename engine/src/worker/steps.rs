@@ -106,6 +106,11 @@ impl<P: Platform> Worker<P> {
 
     /// A payload came: it is opened, piece by piece into its file where that is written at once, and lands.
     fn open(&mut self, index: usize, header: Header, mut buf: Buf) {
+        if matches!(self.rails[index], Some(Rail::Datagram(_))) {
+            // Packets are read after this iteration's commands were taken: what a pack speaks of may have been told to us since, and was told before the
+            // peer could send it.
+            self.stops |= !self.take_commands();
+        }
         let (rail, end, mut cx) = self.at(index);
         let sink = end.sink();
         // Once more: the entry may have been announced between the header and its payload.

@@ -937,6 +937,7 @@ fn a_connection_is_ftps_again_after_a_session_and_carries_another() {
         provider,
         stall: std::time::Duration::from_secs(10),
         is_one_by_one: Default::default(),
+        is_longhaul: Default::default(),
         is_tls12: Default::default(),
         is_done: Default::default(),
     };
