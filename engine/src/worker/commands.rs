@@ -11,6 +11,8 @@ use std::sync::mpsc::TryRecvError;
 
 use proto::rate::RateConfig;
 use proto::send::{Assignment, Unit};
+use proto::wire::chunk::Header;
+use sys::mem::Buf;
 
 use crate::ends::End;
 use crate::job::{Cmd, Event, InPlace, JobNo, JobPart, RailEnd, RailKey, RailPace};
@@ -24,14 +26,23 @@ use crate::rail::stream::Stream;
 use crate::worker::{JobState, Worker};
 
 impl<P: Platform> Worker<P> {
-    pub(super) fn take_commands(&mut self) -> bool {
+    pub(super) fn take_commands(&mut self) {
         loop {
             match self.mailbox.try_recv() {
-                Ok(Cmd::Stop) | Err(TryRecvError::Disconnected) => return false,
+                Ok(Cmd::Stop) | Err(TryRecvError::Disconnected) => return self.stops = true,
                 Ok(cmd) => self.obey(cmd),
-                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Empty) => return,
             }
         }
+    }
+
+    /// Opens a payload that came, knowing of all that was to be expected before its peer could send it. Packets are read after an iteration's commands were
+    /// taken: what they bring may have been announced since.
+    pub(super) fn open_knowing(&mut self, index: usize, header: Header, buf: Buf) {
+        if matches!(self.rails[index], Some(Rail::Datagram(_))) {
+            self.take_commands();
+        }
+        self.open(index, header, buf);
     }
 
     fn obey(&mut self, cmd: Cmd<P>) {

@@ -75,7 +75,6 @@ pub struct Worker<P: Platform> {
     done: Vec<Done>,
     first: usize,
     late: bool,
-    /// It was asked to, or whoever asks is gone.
     stops: bool,
 }
 
@@ -148,10 +147,9 @@ impl<P: Platform> Worker<P> {
         let busy = self.platform.busy_ns().saturating_sub(busy_from);
         self.watch.lap_wait(stage, waiting::work_of(stage), busy);
         // Commands after completions: what a completed receive speaks of was told to us before the peer could send it.
-        self.stops |= !self.take_commands();
+        self.take_commands();
         self.ripen_pairs();
-        let some = done.len().min(DONE_PER_ITERATION);
-        for completion in done.drain(..some) {
+        for completion in done.drain(..done.len().min(DONE_PER_ITERATION)) {
             self.dispatch(completion);
         }
         self.done = done;

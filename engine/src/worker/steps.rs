@@ -96,7 +96,7 @@ impl<P: Platform> Worker<P> {
                 Err(breach) => rail.base.break_off(cx.platform, RailEnd::Breach(breach)),
             },
             (Next::Announced(_), _) => unreachable!("units and messages come with their headers"),
-            (Next::Received { header, buf }, _) => self.open(index, header, buf),
+            (Next::Received { header, buf }, _) => self.open_knowing(index, header, buf),
             (Next::InPlace { header, buf }, _) => self.copy_in_place(index, header, buf),
             (Next::Landed { header, digest }, _) => report_landed(&mut cx, &header, digest),
             (Next::WantsBuf, _) => self.reload_wanted(index),
@@ -105,12 +105,7 @@ impl<P: Platform> Worker<P> {
     }
 
     /// A payload came: it is opened, piece by piece into its file where that is written at once, and lands.
-    fn open(&mut self, index: usize, header: Header, mut buf: Buf) {
-        if matches!(self.rails[index], Some(Rail::Datagram(_))) {
-            // Packets are read after this iteration's commands were taken: what a pack speaks of may have been told to us since, and was told before the
-            // peer could send it.
-            self.stops |= !self.take_commands();
-        }
+    pub(super) fn open(&mut self, index: usize, header: Header, mut buf: Buf) {
         let (rail, end, mut cx) = self.at(index);
         let sink = end.sink();
         // Once more: the entry may have been announced between the header and its payload.

@@ -29,7 +29,7 @@ use proto::wire::control::Frame;
 use crate::check::Watch;
 use crate::disk::{Clock, Faults};
 use crate::net::Net;
-use crate::platform::{Shared, Sim, SimSocket, World, lock};
+use crate::platform::{Late, Shared, Sim, SimSocket, World, lock};
 use crate::rng::Rng;
 use crate::scenario::{RunPlan, Scenario, Versions, Victim, change};
 use crate::session::Session;
@@ -64,6 +64,8 @@ struct Crew {
     workers: Vec<Worker<Sim>>,
     mail: Vec<Sender<Cmd<Sim>>>,
     free: Vec<Arc<AtomicUsize>>,
+    /// Of each worker: what it is told while it reads packets.
+    late: Vec<Late>,
     post: SyncSender<Event>,
     events: Receiver<Event>,
 }
@@ -74,10 +76,12 @@ type Part<'a> = &'a mut dyn FnMut(usize) -> (Role<Sim>, InPlace<Sim>);
 impl Crew {
     fn new(world: &Shared, rng: &mut Rng, count: usize, plan: &RunPlan, terms: Terms, role: Part<'_>) -> Crew {
         let (post, events) = sync_channel(plan.mail);
-        let mut crew = Crew { job: JOBS[0], workers: Vec::new(), mail: Vec::new(), free: Vec::new(), post, events };
+        let (workers, mail, free, late) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut crew = Crew { job: JOBS[0], workers, mail, free, late, post, events };
         for _ in 0..count {
             let (platform, free) = Sim::new(world.clone(), rng.fork(), plan.bufs, terms.chunk_bytes as usize);
             let (to, mailbox) = channel();
+            crew.late.push(platform.late.clone());
             crew.workers.push(Worker::new(platform, mailbox, Arc::new(Counters::default())));
             crew.mail.push(to);
             crew.free.push(free);
@@ -89,7 +93,9 @@ impl Crew {
     /// The other end's job on the same workers, as within one process.
     fn beside(other: &Crew, plan: &RunPlan, terms: Terms, role: Part<'_>) -> Crew {
         let (post, events) = sync_channel(plan.mail);
-        let crew = Crew { job: JOBS[1], workers: Vec::new(), mail: other.mail.clone(), free: Vec::new(), post, events };
+        let (workers, free) = (Vec::new(), Vec::new());
+        let (mail, late) = (other.mail.clone(), other.late.clone());
+        let crew = Crew { job: JOBS[1], workers, mail, free, late, post, events };
         crew.begin(plan, terms, role);
         crew
     }
@@ -105,7 +111,16 @@ impl Crew {
     }
 
     fn send(&self, worker: usize, cmd: Cmd<Sim>) {
+        // Commands keep their order.
+        self.late[worker].tell();
         self.mail[worker].send(cmd).expect("workers live as long as their end");
+    }
+
+    /// When the worker reads packets the next time, as it is where both are at work at once.
+    fn send_late(&self, worker: usize, cmd: Cmd<Sim>) {
+        let to = self.mail[worker].clone();
+        let tell = move || to.send(cmd).expect("workers live as long as their end");
+        self.late[worker].push(tell);
     }
 }
 
@@ -566,7 +581,10 @@ impl<'a> Run<'a> {
         }
         for (worker, cmd) in out.cmds {
             self.act();
-            self.crews[side].send(worker, cmd);
+            match cmd {
+                Cmd::Expect { .. } if self.plan.late => self.crews[side].send_late(worker, cmd),
+                cmd => self.crews[side].send(worker, cmd),
+            }
         }
         for task in out.tasks {
             self.act();

@@ -437,6 +437,7 @@ fn lone_file(seed: u64, bytes: u64, path: impl Fn(&mut RunPlan)) -> (u64, PathSt
         at_once: false,
         in_place: false,
         shared: false,
+        late: false,
         debt: 1 << 30,
         dry: false,
         commit_ns: 0,
@@ -526,6 +527,19 @@ fn a_long_path_that_loses_is_filled_with_a_quarter_of_it_in_bufs() {
     assert!(paths.no_room == 0 && paths.spilled > 300 && paths.unloaded > 300, "{paths:?}");
 }
 
+/// A worker takes its commands, then reads packets: what these bring it may have been told to expect in between. A small file, which comes in a pack, and one
+/// of chunks.
+#[test]
+fn what_a_worker_was_told_while_it_read_packets_holds_for_them() {
+    if number("SEED").is_some() {
+        return;
+    }
+    for bytes in [700, 1_000_000] {
+        let (_, paths, rails) = lone_file(5, bytes, |plan| plan.late = true);
+        assert_eq!(rails, 1, "the rail lasts: {paths:?}");
+    }
+}
+
 /// Two ends in one process have one pool. A small last chunk has one of the bufs that are kept apart for such; when its buf is taken back, no other
 /// chunk may have one of those that are left to the receiver in its place. (`SEED=20999` of the troubled jobs stood for ever.)
 #[test]
@@ -610,6 +624,7 @@ fn one_process_plan() -> RunPlan {
         at_once: false,
         in_place: false,
         shared: true,
+        late: false,
         debt: 1 << 28,
         dry: false,
         commit_ns: 0,

@@ -74,6 +74,30 @@ pub(crate) struct Sim {
     pending: Vec<Pending>,
     /// Bufs at home, for the checker.
     free: Arc<AtomicUsize>,
+    /// Told to the worker while it reads packets: after it took its commands, and before it opens what came.
+    pub(crate) late: Late,
+}
+
+/// What is done when a worker's next packets come.
+#[derive(Clone, Default)]
+pub(crate) struct Late(Arc<Mutex<Vec<Box<dyn FnOnce() + std::marker::Send>>>>);
+
+impl std::fmt::Debug for Late {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Late")
+    }
+}
+
+impl Late {
+    pub(crate) fn push(&self, tell: impl FnOnce() + std::marker::Send + 'static) {
+        self.0.lock().expect("one thread").push(Box::new(tell));
+    }
+
+    /// Now is late enough.
+    pub(crate) fn tell(&self) {
+        let all = std::mem::take(&mut *self.0.lock().expect("one thread"));
+        all.into_iter().for_each(|tell| tell());
+    }
 }
 
 impl Sim {
@@ -81,7 +105,8 @@ impl Sim {
         let clock = lock(&world).clock.clone();
         let free = Arc::new(AtomicUsize::new(bufs));
         let pool = Pool::new(bufs, chunk_bytes).expect("memory");
-        (Sim { world, clock, rng, pool, pairs: Pairs::default(), pending: Vec::new(), free: free.clone() }, free)
+        let (pairs, pending, late) = (Pairs::default(), Vec::new(), Late::default());
+        (Sim { world, clock, rng, pool, pairs, pending, free: free.clone(), late }, free)
     }
 
     fn try_op(&mut self, index: usize) -> Option<Done> {
@@ -270,6 +295,7 @@ impl PacketIo for Sim {
         let mut world = lock(&self.world);
         let came = world.net.recv_datagrams(socket.wire, socket.side, into);
         let (bytes, segment, marked) = came.ok_or(io::ErrorKind::WouldBlock)?;
+        self.late.tell();
         world.activity += 1;
         trace::note("came", &[world.clock.now(), socket.wire as u64, bytes as u64, segment as u64]);
         Ok(Arrived { bytes, segment, marked, waited_ns: 0, from: None, to: None })

@@ -74,6 +74,8 @@ pub(crate) struct RunPlan {
     pub(crate) in_place: bool,
     /// Both ends on the same workers, as when one process copies from disk to disk.
     pub(crate) shared: bool,
+    /// Workers hear what they are to expect while they read the packets that bring it.
+    pub(crate) late: bool,
     /// So much may wait for the sink's disk.
     pub(crate) debt: u64,
     /// Only say what would be done.
@@ -352,6 +354,7 @@ fn run_plan(rng: &mut Rng) -> RunPlan {
         at_once: rng.permille(300),
         in_place: false,
         shared: rng.permille(250),
+        late: false,
         dry: false,
         debt: *rng.pick(&[256 * MIB, 256 * MIB, 3 * MIB, 100 * KIB, 0]),
         commit_ns: *rng.pick(&[0, 5 * ms, 300 * ms]),
