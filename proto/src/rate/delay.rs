@@ -51,7 +51,7 @@ const FLIGHT_MULTIPLE: [f64; 2] = [32.0, 8.0];
 /// sent again.
 const FLIGHT_GROWTH: f64 = 8.0;
 const FLIGHT_JOB_PART: f64 = 0.08;
-/// From this round trip on, ns, a job that fits into one flight goes in one.
+/// From this round trip on, ns, no flight is less for the job's sake.
 const FAR_NS: u64 = 100_000_000;
 /// A flight's echo is looked at for so long at least, ns.
 const FLIGHT_SPAN_NS: u64 = 500_000;
@@ -773,16 +773,18 @@ impl Delay {
     /// The first flight, bytes.
     fn first_flight(&self) -> f64 {
         let train = f64::from(TRAIN_PACKETS) * f64::from(self.config.packet_bytes);
-        let whole = FLIGHT_MULTIPLE[0] * train;
-        // Far off, a round trip of everybody's is more than what a policer drops of a flight.
-        let is_worth_it = self.path.rtt_ns() >= FAR_NS && self.job_bytes <= whole;
-        if is_worth_it { whole } else { whole.min(self.flight_most(train)) }
+        (FLIGHT_MULTIPLE[0] * train).min(self.flight_most(train))
     }
 
     /// A flight after one of so many bytes that may be lost without much of the job being sent twice.
     fn flight_most(&self, before: f64) -> f64 {
         let is_quiet = OBSERVE_NOISE_MULTIPLE * self.path.noise_ns() < self.path.rtt_ns() as f64 / 8.0;
-        if is_quiet { (FLIGHT_GROWTH * before).max(before + FLIGHT_JOB_PART * self.job_bytes) } else { f64::INFINITY }
+        // Far off, a round trip of everybody's is more than what a policer drops of a flight.
+        if is_quiet && self.path.rtt_ns() < FAR_NS {
+            (FLIGHT_GROWTH * before).max(before + FLIGHT_JOB_PART * self.job_bytes)
+        } else {
+            f64::INFINITY
+        }
     }
 
     /// The next one: what is on its way counts as arrived, since its first part did.
