@@ -455,7 +455,7 @@ fn a_path_that_drops_the_first_train_is_climbed_step_by_step() {
 #[test]
 fn a_short_job_risks_a_small_part_of_itself_at_a_time() {
     let all = cells::Cell::all();
-    for (number, model, sent) in [(5454, 0.95, 1.08), (2336, 1.2, 1.2)] {
+    for (number, model, sent) in [(2336, 1.2, 1.2), (5279, 1.0, 1.15)] {
         let shown = all[number].run();
         println!("{}", all[number].line(&shown));
         assert!(shown.model >= model, "cell {number}: {:.3} of the model", shown.model);
