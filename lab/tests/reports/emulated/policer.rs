@@ -32,8 +32,9 @@ fn through(world: &mut World, police: &str, rtt: &str, mbit: f64, mib: u64) -> R
         let share = run.number("goodput_bps") / (mbit * 1e6);
         // Headers, seals and the session are 4 %; asked of the law in virtual time is 1.10.
         let (is_frugal, is_quick) = (sent <= 1.25, share >= 0.75);
+        let is_missed = !is_frugal || !is_quick;
         let doubts = told.iter().flat_map(|told| doubts(1, "A to B", told, 0)).collect::<Vec<_>>();
-        if !(is_frugal && is_quick) && !doubts.is_empty() && look < LOOKS {
+        if is_missed && !doubts.is_empty() && look < LOOKS {
             println!(
                 "# {words}: looked at again after {sent:.2} times the file, {share:.2} of the rate: {}",
                 doubts[0]
