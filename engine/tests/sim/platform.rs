@@ -80,7 +80,9 @@ pub(crate) struct Sim {
 
 /// What is done when a worker's next packets come.
 #[derive(Clone, Default)]
-pub(crate) struct Late(Arc<Mutex<Vec<Box<dyn FnOnce() + std::marker::Send>>>>);
+pub(crate) struct Late(Arc<Mutex<Vec<Tell>>>);
+
+type Tell = Box<dyn FnOnce() + std::marker::Send>;
 
 impl std::fmt::Debug for Late {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
