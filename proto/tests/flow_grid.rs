@@ -403,39 +403,35 @@ fn of_small_plain_cells_two_of_three_have_nine_tenths_of_the_model_and_none_floo
     assert!(held * 3 >= plain.len() * 2, "{held} of {}", plain.len());
 }
 
-/// A train that jitter had blurred was taken for the link: a half of the model.
-#[test]
-fn a_train_that_jitter_blurred_is_not_the_link() {
+/// Each of these cells has at least this share of the model.
+#[track_caller]
+fn have_of_the_model(these: &[(usize, f64)]) {
     let all = cells::Cell::all();
-    for (number, least) in [(1155, 0.8), (5, 0.9)] {
+    for &(number, least) in these {
         let shown = all[number].run();
         println!("{}", all[number].line(&shown));
         assert!(shown.model >= least, "cell {number}: {:.3} of the model", shown.model);
     }
+}
+
+/// A train that jitter had blurred was taken for the link: a half of the model.
+#[test]
+fn a_train_that_jitter_blurred_is_not_the_link() {
+    have_of_the_model(&[(1155, 0.8), (5, 0.9)]);
 }
 
 /// In-order jitter of many packets' time: the start ended at a tenth of the link, because its first reports knew a third of the jitter (0.53, 0.52, 0.59 and 0.65
 /// of the model).
 #[test]
 fn a_start_under_jitter_goes_on_until_a_queue_grows() {
-    let all = cells::Cell::all();
-    for (number, least) in [(7246, 0.8), (6005, 0.8), (847, 0.8), (5864, 0.85)] {
-        let shown = all[number].run();
-        println!("{}", all[number].line(&shown));
-        assert!(shown.model >= least, "cell {number}: {:.3} of the model", shown.model);
-    }
+    have_of_the_model(&[(7246, 0.8), (6005, 0.8), (847, 0.8), (5864, 0.85)]);
 }
 
 /// Where a train holds the link for a quarter of a round trip, its rate is the link's or our share of it: a start that looked again in the round
 /// trips after it cost a fifth of a job of a few round trips (0.77, 0.82, 0.71 and 0.64 of the model).
 #[test]
 fn where_few_packets_fill_the_path_the_start_is_over_with_its_train() {
-    let all = cells::Cell::all();
-    for (number, least) in [(1960, 0.9), (205, 0.95), (220, 0.95), (9630, 0.85)] {
-        let shown = all[number].run();
-        println!("{}", all[number].line(&shown));
-        assert!(shown.model >= least, "cell {number}: {:.3} of the model", shown.model);
-    }
+    have_of_the_model(&[(1960, 0.9), (205, 0.95), (220, 0.95), (9630, 0.85)]);
 }
 
 /// Policers with buckets of a few packets: trains were sent again and again, and lost; or their loss was taken for the path's own (0.47 and 0.49 of the model with

@@ -80,7 +80,7 @@ const INTEGRAL_ROUNDS: f64 = 12.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Waiting for the train's echo, or for the first packet where a train was seen before. from: new, on_quiet; to: Verify
+    /// Waiting for the train's echo, or for the first packet where a train was seen before. from: new, on_quiet; to: Verify, Climb
     Start,
     /// The rate the train promised is on its way. from: Start; to: Prove
     Verify { since_ns: u64 },
@@ -92,7 +92,7 @@ enum Phase {
     Climb,
     /// More is sent for a moment: does it pass? from: Hold, Surge; to: Surge, Steady
     Surge,
-    /// from: Prove, Hold, Surge; to: Start (on_quiet)
+    /// from: Prove, Hold, Climb, Surge; to: Start (on_quiet)
     Steady,
 }
 

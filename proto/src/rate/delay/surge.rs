@@ -4,7 +4,7 @@
 //! (RFC 5681) would find the rest within rounds, and a probe of a few percent would take dozens.
 //! In and out: the queue and what passes in; a quarter of a round trip of more, and its judgement a round trip later, out.
 //! Invariants: what a surge adds to a queue is at most a quarter of a round trip of what it is above the rate before, and is given back at once; the next one follows
-//! only if all of this one passed and no queue grew.
+//! only if no queue grew and all of this one passed, as far as jitter and the distance of reports let that be seen.
 //! Absent on purpose: loss (`ceiling`), and room that others leave later (`probe`).
 
 use super::{Delay, Phase, QUEUE_ALONE_NS};
