@@ -6,6 +6,7 @@
 //! Absent on purpose: retransmission timers, per-packet state.
 
 mod ceiling; // a rate above which the path loses what is sent, although no queue is seen
+mod clumps; // how clumped losses are
 mod look; // what passed in a while, and what of it arrived
 mod climb; // a start without trains
 mod clearing; // all flows in doubt send little at the same moment

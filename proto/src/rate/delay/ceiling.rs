@@ -11,6 +11,7 @@
 //! hundred times as likely. Losses that come in clumps weigh less, by as much as they are clumped. Figures without another source were chosen on the
 //! grid of `flow_policer.rs`, beside the tests of `flow_grid.rs` and `rate_path.rs` (docs/design/003).
 
+use super::clumps::Clumps;
 use super::look::{Look, Report};
 use crate::rate::maths;
 
@@ -84,10 +85,8 @@ const SAME: f64 = 0.08;
 const SETTLE_ROUNDS: f64 = 1.0;
 /// ... and at one that was lowered again.
 const AGAIN_ROUNDS: f64 = 5.0;
-/// Weight of one report in the measure of how clumped losses are.
-const CLUMP_WEIGHT: f64 = 1.0 / 32.0;
-/// Losses count as clumped up to this many at once.
-const CLUMP_MAX: f64 = 100.0;
+/// ... unless pulses wait this many by now.
+const AGAIN_MOST: f64 = 16.0;
 
 /// How much less is sent to ask whether this share of loss is the rate's doing.
 fn ask_cut(share: f64) -> f64 {
@@ -132,8 +131,7 @@ pub(super) struct Ceiling {
     own: f64,
     /// ... from so many packets.
     own_packets: f64,
-    /// Variance of losses beside that of independent ones.
-    clumped: f64,
+    clumps: Clumps,
     /// Bytes per second.
     ceiling: f64,
     /// The rate when no ceiling was known.
@@ -179,7 +177,7 @@ impl Ceiling {
             look_from_ns: 0,
             own: 0.0,
             own_packets: 1.0,
-            clumped: 1.0,
+            clumps: Clumps::new(),
             ceiling: f64::INFINITY,
             free_rate: 0.0,
             hold_rounds: HOLD_ROUNDS.0,
@@ -362,7 +360,7 @@ impl Ceiling {
         let own = self.own.max(1.0 / packets).min(0.5);
         // What is known of the path's own loss is an estimate, too.
         let each = 1.0 / packets + if self.own > 0.0 { 1.0 / self.own_packets } else { 0.0 };
-        let chance = DEVIATIONS * maths::sqrt(self.clumped * own * (1.0 - own) * each);
+        let chance = DEVIATIONS * maths::sqrt(self.clumps.dispersion() * own * (1.0 - own) * each);
         (share - self.own > EXCESS_LEAST.max(chance)).then_some(share)
     }
 
@@ -374,7 +372,7 @@ impl Ceiling {
     /// Beyond chance no path loses so much by itself.
     fn is_flood(&self, packet_bytes: f64) -> bool {
         let packets = (self.look.passed / packet_bytes).max(1.0);
-        self.look.share() - 2.0 * maths::sqrt(0.25 / packets) > OWN_MOST
+        self.look.share() - 2.0 * maths::sqrt(0.25 * self.clumps.dispersion() / packets) > OWN_MOST
     }
 
     /// What has to be sent so that no more arrives than did.
@@ -411,25 +409,13 @@ impl Ceiling {
             || report.now_ns.saturating_sub(self.look_from_ns) >= report.round_ns / 4;
         // Looks that end when much is lost are many: chance alone must not end them.
         let flood = self.own + FLOOD_SHARE + 3.5 * maths::sqrt(0.25 / packets.max(1.0));
-        (round && packets >= LOOK_PACKETS) || (seen && lost >= FLOOD_PACKETS && self.look.share() > flood)
-    }
-
-    /// Clumps: how much the losses of a report differ from the mean, beside what independent ones would.
-    fn learn_clumps(&mut self, report: &Report) {
-        let packets = report.passed / report.packet_bytes;
-        let mean = self.look.share().max(self.own);
-        if mean < 0.005 || packets < 4.0 {
-            return;
-        }
-        let lost = (report.passed - report.arrived) / report.packet_bytes;
-        let off = lost - mean * packets;
-        let beside = (off * off / (packets * mean * (1.0 - mean).max(0.05))).min(CLUMP_MAX);
-        self.clumped = (self.clumped + (beside - self.clumped) * CLUMP_WEIGHT).clamp(1.0, CLUMP_MAX);
+        (round && packets >= LOOK_PACKETS * self.clumps.dispersion())
+            || (seen && lost >= FLOOD_PACKETS && self.look.share() > flood)
     }
 
     fn watch(&mut self, report: &Report) {
         self.look.add(report);
-        self.learn_clumps(report);
+        self.clumps.add(report);
         if !self.look_over(report) {
             return;
         }
@@ -458,7 +444,7 @@ impl Ceiling {
 
     /// The path's own loss is a mean of many packets, and does not come in clumps, of which a few may be all that was seen.
     fn is_own_known(&self) -> bool {
-        self.own_packets >= KNOWN_PACKETS && self.clumped < CLUMPED_LITTLE
+        self.own_packets >= KNOWN_PACKETS && self.clumps.dispersion() < CLUMPED_LITTLE
     }
 
     /// As much is sent from now on as arrived in the look.
@@ -557,7 +543,12 @@ impl Ceiling {
             // What a bucket passed at first says little of the rate behind it, and so do the few packets that a flood lets through.
             (self.more, self.settle_rounds) = (START_PULSE, SETTLE_ROUNDS);
         } else if rate < (1.0 + 2.0 * PULSE_FIRST) * self.ceiling {
-            let settle = if matches!(back, Back::Hold(_)) { AGAIN_ROUNDS } else { SETTLE_ROUNDS };
+            // A bucket that fills while the answer is awaited passes that pulse each time: after some in vain it waits like any other.
+            let settle = match back {
+                Back::Hold(_) if self.hold_rounds > AGAIN_MOST => f64::MAX,
+                Back::Hold(_) => AGAIN_ROUNDS,
+                Back::Start(_) | Back::Free(_) => SETTLE_ROUNDS,
+            };
             (self.more, self.settle_rounds) = ((rate / self.ceiling - 1.0).max(PULSE_LEAST), settle);
         }
         self.state = State::Hold { since_ns: report.now_ns };
@@ -568,7 +559,7 @@ impl Ceiling {
     fn on_not_fallen(&mut self, report: &Report, before: f64, back: Back, is_answer: bool) {
         let packets = (self.look.passed / report.packet_bytes).max(1.0);
         let share = self.look.share();
-        let chance = DEVIATIONS * maths::sqrt(self.clumped * before * (1.0 - before.min(0.99)) / packets);
+        let chance = DEVIATIONS * maths::sqrt(self.clumps.dispersion() * before * (1.0 - before.min(0.99)) / packets);
         // The loss that made us ask was picked for being much; this one was not.
         let weight = packets / (packets + FALLEN_PACKETS);
         let own = before + (share - before) * weight;
@@ -628,7 +619,8 @@ impl Ceiling {
         let arrived = report.arrived / report.packet_bytes;
         let lost = (report.passed - report.arrived).max(0.0) / report.packet_bytes;
         let before = before.clamp(SHARE_LEAST, 0.99);
-        (arrived * maths::ln((1.0 - fallen) / (1.0 - before)) + lost * maths::ln(fallen / before)) / self.clumped
+        (arrived * maths::ln((1.0 - fallen) / (1.0 - before)) + lost * maths::ln(fallen / before))
+            / self.clumps.dispersion()
     }
 
     fn pulse_ns(&self, report: &Report, more: f64) -> f64 {
@@ -642,6 +634,7 @@ impl Ceiling {
     fn hold(&mut self, report: &Report) {
         let State::Hold { since_ns } = self.state else { return };
         self.look.add(report);
+        self.clumps.add(report);
         if self.look_over(report) {
             match self.excess(report.packet_bytes) {
                 _ if self.look.queued => {}
