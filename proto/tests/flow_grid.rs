@@ -458,6 +458,19 @@ fn losses_in_bursts_do_not_starve_a_job() {
     }
 }
 
+/// A shaper's bucket passes packets at the wire's rate: two of them were taken for a link of gigabits, and a competitor's share of that was sent (3.0 times the
+/// file); and what the start sent on a round trip later, when the bucket was empty, was lost (2.0 times).
+#[test]
+fn what_a_bucket_passes_at_once_is_not_the_link_behind_it() {
+    let all = cells::Cell::all();
+    for (number, model, sent) in [(586, 0.95, 1.01), (8874, 0.95, 1.3)] {
+        let shown = all[number].run();
+        println!("{}", all[number].line(&shown));
+        assert!(shown.model >= model, "cell {number}: {:.3} of the model", shown.model);
+        assert!(shown.sent <= sent, "cell {number}: {:.3} times the file", shown.sent);
+    }
+}
+
 /// Of a short job a first flight was a third or more, and a policer dropped most of it (1.64, 1.64 and 1.90 times the file).
 #[test]
 fn a_short_job_risks_a_small_part_of_itself_at_a_time() {

@@ -79,6 +79,11 @@ const SPARSE_NS: u64 = 2_000_000_000;
 /// Time constant, in rounds, of the integral (12 R of docs/design/003).
 const INTEGRAL_ROUNDS: f64 = 12.0;
 
+/// Packets that came close together raise the link to this multiple of what arrives, at most.
+const DISPERSED_MOST: f64 = 16.0;
+/// So many packets that come far slower than they left, beside a queue, show the rate behind a bucket.
+const BEHIND_PACKETS: f64 = 8.0;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Waiting for the train's echo, or for the first packet where a train was seen before. from: new, on_quiet; to: Verify, Climb
@@ -656,13 +661,40 @@ impl Delay {
             return false;
         }
         self.disperse(signal);
+        let Some(rate) = self.train_rate() else { return false };
         let enough = TRAIN_SHARE_MIN * f64::from(self.train_packets) * f64::from(self.config.packet_bytes);
-        let Some(rate) = self.train_rate().filter(|rate| self.train_bytes >= enough && *rate > self.rate) else {
-            return false;
-        };
+        if self.train_bytes < enough || rate <= self.rate {
+            return self.found_behind_bucket(signal, rate);
+        }
         self.link = rate;
         self.rate = self.weight().first * rate;
         self.phase = Phase::Verify { since_ns: signal.now_ns };
+        true
+    }
+
+    /// A shaper's bucket passed what was sent until now, and is empty: what comes now comes at the rate behind it, and a queue grows. That is known long
+    /// before the echo of what is being sent. What waits is given back.
+    fn found_behind_bucket(&mut self, signal: &Signal, rate: f64) -> bool {
+        let since_ns = signal.now_ns.saturating_sub(self.path.report_ns().saturating_mul(2));
+        let queue = self.path.queue_least(since_ns, signal.now_ns);
+        let few = self.train_bytes < BEHIND_PACKETS * f64::from(self.config.packet_bytes);
+        if few
+            || 2.0 * rate > self.rate
+            || queue < 4.0 * QUEUE_ALONE_NS + OBSERVE_NOISE_MULTIPLE * self.path.start_noise_ns()
+        {
+            return false;
+        }
+        self.link = rate;
+        self.goal = 0.98 * rate;
+        self.full = self.goal;
+        self.rate = self.goal;
+        self.stepped_ns = signal.now_ns;
+        self.jumped_arrival_ns = self.arrival_ns;
+        self.flight_bytes = 0.0;
+        self.starting = false;
+        // What is on its way joins the queue.
+        self.drain.shed(signal.now_ns, queue + signal.in_flight as f64 * 1e9 / rate);
+        self.phase = Phase::Steady;
         true
     }
 
@@ -881,7 +913,9 @@ impl Delay {
         // Marks: half their share is given back, as DCTCP (RFC 8257) does.
         let passed = self.passed() * (1.0 - self.loss.overflow()) * (1.0 - self.loss.marks() / 2.0);
         // Only what arrives proves a link; what is lost may have been too much for it.
-        self.link = self.link.max(passed * (1.0 - self.loss.latest())).max(self.dispersed(signal));
+        let arrived = passed * (1.0 - self.loss.latest());
+        // Packets that passed a bucket close together say little of the rate behind it.
+        self.link = self.link.max(arrived).max(self.dispersed(signal).min(DISPERSED_MOST * arrived));
         // What is lost at a ceiling without a queue is nobody's queue.
         let alone = self.ceiling.bound().is_some() && queue < target;
         if !alone && self.beside_competitor(signal, elapsed, queue, passed) {

@@ -81,7 +81,7 @@ pub struct Way {
     pub blackouts: Vec<(u64, u64)>,
     /// The rate changes to this then.
     pub rates: Vec<(u64, u64)>,
-    /// Others send into the same queue and yield to nobody; none through a token bucket.
+    /// Others send into the same queue and yield to nobody.
     pub cross: Option<Cross>,
 }
 
@@ -124,6 +124,11 @@ impl Way {
             cross: None,
         }
     }
+
+    /// Nanoseconds that so many wire bytes take at its rate.
+    fn takes(&self, bytes: u64) -> i64 {
+        (u128::from(bytes) * u128::from(SECOND) / u128::from(self.rate.max(1))) as i64
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -145,7 +150,8 @@ impl Path {
 struct WayState {
     way: Way,
     rng: Rng,
-    free_ns: u64,
+    /// When all that came has passed; before now where a bucket holds tokens.
+    free_ns: i64,
     last_ns: u64,
     is_bad: bool,
     policer: Policer,
@@ -192,7 +198,8 @@ impl WayState {
         if let Some(cross) = way.cross {
             // Less than the rate, so a queue that was empty in between is empty at the end, too.
             let came = cross.bytes(now_ns) - cross.bytes(self.crossed_ns);
-            self.free_ns = self.free_ns.max(self.crossed_ns) + (came * SECOND as f64 / way.rate as f64) as u64;
+            let idle_ns = self.crossed_ns as i64 - way.takes(way.bucket_bytes);
+            self.free_ns = self.free_ns.max(idle_ns) + (came * SECOND as f64 / way.rate as f64) as i64;
             self.crossed_ns = now_ns;
         }
         let wire = (udp_bytes + WIRE_EXTRA) as u64;
@@ -205,17 +212,15 @@ impl WayState {
         }
         let mut marked = false;
         let mut at = now_ns;
-        if let Some(queued) =
-            (self.free_ns.saturating_sub(now_ns) as u128 * way.rate as u128).checked_div(SECOND as u128)
-            && way.rate > 0
-        {
-            if queued as u64 + wire > way.queue_bytes {
+        if way.rate > 0 {
+            let waits_ns = u64::try_from(self.free_ns - now_ns as i64).unwrap_or(0);
+            let queued = (waits_ns as u128 * way.rate as u128 / SECOND as u128) as u64;
+            if queued + wire > way.queue_bytes {
                 return none;
             }
-            marked = queued as u64 > way.mark_bytes;
-            let takes = |bytes: u64| (bytes as u128 * SECOND as u128 / way.rate as u128) as u64;
-            self.free_ns = self.free_ns.max(now_ns.saturating_sub(takes(way.bucket_bytes))) + takes(wire);
-            at = self.free_ns.max(now_ns);
+            marked = queued > way.mark_bytes;
+            self.free_ns = self.free_ns.max(now_ns as i64 - way.takes(way.bucket_bytes)) + way.takes(wire);
+            at = now_ns.max(u64::try_from(self.free_ns).unwrap_or(0));
         }
         if let Some((into, out)) = way.bad {
             self.is_bad = if self.is_bad { !self.rng.chance(out) } else { self.rng.chance(into) };
@@ -434,7 +439,8 @@ impl World {
         let state = |way: &Way, salt| WayState {
             way: way.clone(),
             rng: Rng(seed ^ salt),
-            free_ns: 0,
+            // A bucket is full before anything comes (RFC 2697).
+            free_ns: -way.takes(way.bucket_bytes),
             last_ns: 0,
             is_bad: false,
             policer: Policer::default(),
@@ -767,7 +773,7 @@ impl World {
         let (arrivals, marked) = self.forth.pass(self.now_ns, bytes as usize + PACKET_OVERHEAD);
         let is_own = self.forth.own_lost > own_lost;
         self.out.own_lost_bytes += u64::from(is_own) * u64::from(bytes);
-        let waits = self.forth.free_ns.saturating_sub(self.now_ns);
+        let waits = u64::try_from(self.forth.free_ns - self.now_ns as i64).unwrap_or(0);
         self.out.queue_ns_max = self.out.queue_ns_max.max(waits);
         if self.out.steady_ns.0 > 0 {
             self.out.queued = (self.out.queued.0 + 1, self.out.queued.1 + waits);
