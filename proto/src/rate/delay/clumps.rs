@@ -98,9 +98,9 @@ mod tests {
 
     #[test]
     fn losses_that_come_in_bursts_are_clumped_and_others_are_not() {
-        assert!(after(|number| chance(number) % 16 == 0) < 1.5, "each by itself");
+        assert!(after(|number| chance(number).is_multiple_of(16)) < 1.5, "each by itself");
         assert!(after(|number| number % 4 == 0) < 1.1, "as a policer drops of what comes evenly");
-        let bursts = after(|number| chance(number / 20) % 8 == 0);
+        let bursts = after(|number| chance(number / 20).is_multiple_of(8));
         assert!(bursts > 8.0, "twenty at once: {bursts:.1}");
     }
 
