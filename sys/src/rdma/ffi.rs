@@ -320,8 +320,12 @@ mod tests {
 
     use super::*;
 
-    /// Each as the C compiler has it, and as it stands here.
+    /// Each as the C compiler has it, and as it stands here: of libibverbs, of librdmacm, and constants.
     fn ours() -> Vec<(&'static str, usize)> {
+        [verbs(), connections(), constants()].concat()
+    }
+
+    fn verbs() -> Vec<(&'static str, usize)> {
         vec![
             ("offsetof(struct ibv_context, device)", offset_of!(Context, device)),
             ("offsetof(struct ibv_context, ops.poll_cq)", offset_of!(Context, ops) + offset_of!(ContextOps, poll_cq)),
@@ -371,6 +375,11 @@ mod tests {
             ("offsetof(struct ibv_device_attr, max_qp_wr)", 4 * device::MAX_QP_WR),
             ("offsetof(struct ibv_device_attr, max_cqe)", 4 * device::MAX_CQE),
             ("offsetof(struct ibv_device_attr, max_srq_wr)", 4 * device::MAX_SRQ_WR),
+        ]
+    }
+
+    fn connections() -> Vec<(&'static str, usize)> {
+        vec![
             ("offsetof(struct rdma_event_channel, fd)", offset_of!(EventChannel, fd)),
             ("offsetof(struct rdma_cm_id, verbs)", offset_of!(CmId, verbs)),
             ("offsetof(struct rdma_cm_id, qp)", offset_of!(CmId, qp)),
@@ -382,6 +391,11 @@ mod tests {
             ("sizeof(struct rdma_cm_event)", size_of::<CmEvent>()),
             ("offsetof(struct rdma_cm_event, event)", offset_of!(CmEvent, event)),
             ("offsetof(struct rdma_cm_event, param.conn.private_data)", offset_of!(CmEvent, conn)),
+        ]
+    }
+
+    fn constants() -> Vec<(&'static str, usize)> {
+        vec![
             ("RDMA_PS_TCP", RDMA_PS_TCP as usize),
             ("IBV_QPT_RC", IBV_QPT_RC as usize),
             ("IBV_WR_SEND", IBV_WR_SEND as usize),
