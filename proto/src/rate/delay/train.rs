@@ -70,8 +70,7 @@ impl Delay {
         self.jumped_arrival_ns = self.arrival_ns;
         self.flight_bytes = 0.0;
         self.starting = false;
-        // What is on its way joins the queue.
-        self.drain.shed(signal.now_ns, queue + signal.in_flight as f64 * 1e9 / rate);
+        self.drain.shed(signal.now_ns, queue);
         self.phase = Phase::Steady;
         true
     }
