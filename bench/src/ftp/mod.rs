@@ -232,6 +232,8 @@ impl Bench<'_> {
         if whole && self.wants(Figure::Motivation) {
             whole = self.motivation(delays)?;
         }
+        // Whoever stopped it did so before these began.
+        self.report.ftp.retain(|cell| cell.lanes.iter().any(record::Lane::began));
         self.report.notes.extend(self.report.verdicts());
         self.write()?;
         if self.arguments.json {
