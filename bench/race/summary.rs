@@ -286,13 +286,8 @@ fn page_of_ftp(name: &str, small: &Value) -> String {
         lines("absent", &|it| format!("{}: {}", word(it, "name"), word(it, "why"))),
         lines("rows", &|it| format!("{}: {}", word(it, "name"), it["lacks"].as_str().unwrap_or("nothing"))),
     );
-    // Delay by delay, so each figure comes again and again.
-    let mut figures: Vec<&str> = Vec::new();
-    for figure in items(small, "ftp").map(|cell| word(cell, "figure")) {
-        if !figures.contains(&figure) {
-            figures.push(figure);
-        }
-    }
+    // Delay by delay: each figure comes again and again.
+    let figures = bench::table::distinct(items(small, "ftp").map(|cell| word(cell, "figure")));
     for figure in figures {
         let cells: Vec<&Value> = items(small, "ftp").filter(|cell| word(cell, "figure") == figure).collect();
         let keys: &[&str] = match figure {

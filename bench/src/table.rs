@@ -20,6 +20,18 @@ pub fn median(samples: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
+/// Each word once, in the order in which they come first.
+#[must_use]
+pub fn distinct<'a>(words: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut out = Vec::new();
+    for word in words {
+        if !out.contains(&word) {
+            out.push(word);
+        }
+    }
+    out
+}
+
 /// What a figure must be read beside.
 #[derive(Debug, Clone, Serialize)]
 pub struct Host {
@@ -102,5 +114,10 @@ mod tests {
     fn the_median_is_the_middle_sample_whatever_the_order() {
         assert_eq!(median(&[5.0, 1.0, 9.0, 2.0, 3.0]), 3.0);
         assert_eq!(median(&[]), 0.0);
+    }
+
+    #[test]
+    fn what_comes_again_later_is_the_same_word() {
+        assert_eq!(distinct(["lan", "wan", "lan", "cpu", "cpu"].into_iter()), ["lan", "wan", "cpu"]);
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::ftp::rows::Cover;
 use crate::race::Spread;
-use crate::table::Host;
+use crate::table::{Host, distinct};
 
 /// Between two looks, this much or more is data: fewer bytes are commands, replies and handshakes.
 const DATA_BYTES: u64 = 8 << 10;
@@ -146,13 +146,8 @@ impl Report {
     /// For each figure and cover: where ours save most and least, in percent of the fastest other's time.
     pub fn verdicts(&self) -> Vec<String> {
         let mut out = Vec::new();
-        // Delay by delay, so each figure comes again and again.
-        let mut figures: Vec<&str> = Vec::new();
-        for cell in &self.ftp {
-            if !figures.contains(&cell.figure) {
-                figures.push(cell.figure);
-            }
-        }
+        // Delay by delay: each figure comes again and again.
+        let figures = distinct(self.ftp.iter().map(|cell| cell.figure));
         for figure in figures {
             for cover in [Cover::Clear, Cover::Tls] {
                 let cells = self.ftp.iter().filter(|cell| cell.figure == figure);
