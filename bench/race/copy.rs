@@ -135,6 +135,8 @@ impl Track<'_> {
             put("cpu_s_per_gb", (a + b) / (moved.bytes / 1e9));
         }
         if self.ground.content == Content::File {
+            put("copies_per_s", 1.0 / took.seconds);
+            put("cpu_ms", (a + b) * 1e3);
             put("seconds_flushed", took.flushed);
             put("gbps_flushed", bytes * 8.0 / took.flushed / 1e9);
         }

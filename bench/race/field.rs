@@ -26,6 +26,10 @@ pub(crate) struct Plan {
     pub(crate) bytes: u64,
     /// At most so many; 0: no bound.
     pub(crate) rounds: usize,
+    /// Of the wire between the hosts, bytes; 0: as it was made.
+    pub(crate) mtu: u32,
+    /// Cold from a disk, until flushed to it.
+    pub(crate) disk: bool,
 }
 
 /// All of the table.
@@ -81,7 +85,7 @@ mod tests {
     fn every_row_is_whole_and_every_pair_is_of_rows() {
         let field = Field::read("--durability flushed").unwrap();
         let mut names = Vec::new();
-        for race in ["net", "copy", "tree", "again", "paths"] {
+        for race in ["net", "udp", "copy", "local", "tiny", "tree", "again", "paths"] {
             for one in field.contestants(race).unwrap() {
                 assert!(!one.name.is_empty() && !one.client.0.is_empty(), "{one:?}");
                 assert!(one.ours || !one.lacks.is_empty() || one.encrypts, "what does {} leave out?", one.name);

@@ -15,6 +15,9 @@ use lab::hosts::Side;
 use lab::pair::{self, Pair};
 use sys::signals::{self, SignalFd};
 
+/// Of the wire between the hosts as it is made (veth's default).
+pub(crate) const MTU: u32 = 1500;
+
 /// The user wants no more of it.
 #[derive(Debug, thiserror::Error)]
 #[error("stopped")]
@@ -45,6 +48,12 @@ impl Hosts {
             )?;
         }
         Ok(hosts)
+    }
+
+    /// The MTU of the wire, at both ends.
+    pub(crate) fn set_mtu(&self, mtu: u32) -> anyhow::Result<()> {
+        let line = format!("ip link set dev {} mtu {mtu}", pair::DEVICE);
+        Side::BOTH.into_iter().try_for_each(|side| self.run(side, &line).map(drop))
     }
 
     /// For paths of /proc that show a host.

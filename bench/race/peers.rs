@@ -16,7 +16,7 @@ use text::units::{parse_size, show_count, show_memory};
 use super::copy::Track;
 use super::field::{Field, Plan};
 use super::ground::{Content, Ground};
-use super::hosts::Hosts;
+use super::hosts::{Hosts, MTU};
 use super::record::{Part, Record};
 use super::{Common, call, machine, show_and_write};
 
@@ -31,8 +31,8 @@ pub(crate) struct PeersArguments {
     size: u64,
     #[arg(long, default_value_t = 5)]
     net_seconds: u64,
-    /// net, tmpfs, over, disk: one stream, one large file; zipf, again, folder, empty: small files
-    #[arg(long, value_delimiter = ',', default_value = "net,tmpfs,disk")]
+    /// net, udp: memory to memory; tmpfs, over, disk, local, `local_disk`: one large file; tiny, zipf, again, folder, empty: small files
+    #[arg(long, value_delimiter = ',', default_value = "net,udp,tmpfs,disk,local,local_disk,tiny,zipf")]
     parts: Vec<String>,
     /// Files of `empty` and `again`; of `zipf` (1 GiB) and `folder` at most 20,000 and 200,000
     #[arg(long, default_value_t = 1_000_000)]
@@ -55,7 +55,7 @@ impl PeersArguments {
     /// A part of the table with the sizes of this run, and what is copied in it.
     fn plan(&self, mut plan: Plan) -> (Plan, Content) {
         let content = match (plan.race.as_str(), plan.files) {
-            ("net", _) => Content::None,
+            ("net" | "udp", _) => Content::None,
             (_, 0) => Content::File,
             (_, most) => {
                 let files = self.files.min(most);
@@ -63,7 +63,7 @@ impl PeersArguments {
                 Content::Tree { files, per_folder: plan.per_folder }
             }
         };
-        if content == Content::File {
+        if content == Content::File && plan.bytes == 0 {
             plan.bytes = self.size;
         }
         plan.rounds = if plan.rounds == 0 { self.common.rounds } else { plan.rounds.min(self.common.rounds) };
@@ -74,10 +74,13 @@ impl PeersArguments {
     }
 
     fn race(&self, hosts: &Hosts, part: &str) -> anyhow::Result<Part> {
-        let is_disk = part == "disk";
+        let plan = |field: &Field| {
+            let plan = field.parts.get(part).with_context(|| format!("no part {part} in peers.toml"))?;
+            anyhow::Ok(self.plan(plan.clone()))
+        };
+        let is_disk = plan(&Field::read("")?)?.0.disk;
         let field = Field::read(if is_disk { "--durability flushed" } else { "" })?;
-        let plan = field.parts.get(part).with_context(|| format!("no part {part} in peers.toml"))?;
-        let (Plan { title, race, count, bytes, rounds, .. }, content) = self.plan(plan.clone());
+        let (Plan { title, race, count, bytes, rounds, mtu, .. }, content) = plan(&field)?;
         let disk = || std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
         let root = if is_disk { self.disk.clone().unwrap_or_else(disk) } else { self.common.tmpfs.clone() };
         let mut ground = Ground::make(&root, content, bytes)?;
@@ -90,15 +93,22 @@ impl PeersArguments {
         ground.keeps |= part == "over";
         let mut contestants = field.contestants(&race)?;
         contestants.retain(|one| self.only.is_empty() || self.only.iter().any(|only| one.name.contains(only)));
-        let is_pinned = race == "net";
+        let is_pinned = content == Content::None;
+        if mtu > 0 {
+            hosts.set_mtu(mtu)?;
+        }
         // What hangs before it begins has its time too.
         let timeout = Duration::from_secs(if is_pinned { self.net_seconds + 30 } else { self.timeout });
         let exe = &self.common.longhaul;
         let track = Track { hosts, field: &field, ground: &ground, exe, timeout, seconds: self.net_seconds, is_pinned };
         let run = |one: &_, is_first: bool| (track.shown(one), track.run(one, is_first, || ()));
         let raced = Part::race(title, count, &contestants, rounds, &exe.display().to_string(), run);
-        let is_tree = matches!(content, Content::Tree { .. });
-        Ok(if is_tree { raced.against_pairs(&field.pairs, part == "zipf") } else { raced.against_best(!is_pinned) })
+        if mtu > 0 {
+            hosts.set_mtu(MTU)?;
+        }
+        let is_paired = matches!(content, Content::Tree { .. }) || part == "tiny";
+        let is_asked = ["zipf", "tiny"].contains(&part);
+        Ok(if is_paired { raced.against_pairs(&field.pairs, is_asked) } else { raced.against_best(!is_pinned) })
     }
 }
 

@@ -75,6 +75,8 @@ pub(crate) fn unit(key: &str) -> &str {
     match key {
         "gbps" | "gbps_flushed" => "Gbit/s",
         "files_per_s" => "files/s",
+        "copies_per_s" => "copies/s",
+        "cpu_ms" => "CPU ms",
         "cpu_s_per_gb" => "CPU s/GB",
         "cpu_s_per_million" => "CPU s/10^6",
         other => other,
