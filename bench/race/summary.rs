@@ -24,6 +24,9 @@ pub(crate) struct SummaryArguments {
     full: PathBuf,
     /// [default: as the full result]
     name: Option<String>,
+    /// Of a race, only the parts whose title holds this text; several times for several
+    #[arg(long)]
+    part: Vec<String>,
 }
 
 fn unit(key: &str) -> &str {
@@ -64,9 +67,10 @@ fn short(command: &str) -> String {
     command.chars().take(LETTERS_MAX).collect()
 }
 
-/// `peers` and `paths`: parts with one row for each program.
-fn race(full: &Value) -> Value {
-    let parts = items(full, "parts").map(|part| {
+/// `peers` and `paths`: parts with one row for each program. Of those whose title holds one of `only`, if there are any.
+fn race(full: &Value, only: &[String]) -> Value {
+    let is_wanted = |part: &&Value| only.is_empty() || only.iter().any(|text| word(part, "title").contains(text));
+    let parts = items(full, "parts").filter(is_wanted).map(|part| {
         let rows = items(part, "rows").map(|row| {
             let keys =
                 ["name", "version", "encrypts", "lacks", "why_not", word(part, "unit"), word(part, "cost"), "of_links"];
@@ -338,7 +342,7 @@ pub(crate) fn run(arguments: &SummaryArguments) -> anyhow::Result<()> {
         let small = rounded(distance(&full));
         (small.clone(), Some(page_of_distance(name, &small)))
     } else if full.get("parts").is_some() {
-        let small = rounded(race(&full));
+        let small = rounded(race(&full, &arguments.part));
         (small.clone(), Some(page_of_race(name, &small)))
     } else if full.get("ftp").is_some() {
         let small = rounded(ftp(&full));

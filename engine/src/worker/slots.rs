@@ -6,6 +6,7 @@
 //! ops is the number of its slots, so that no step has to keep one.
 //! Absent on purpose: the memory that an op owns (it travels with the op, see `platform`).
 
+use proto::books::Stage;
 use proto::send::{Assignment, CHUNKS_IN_FLIGHT_MAX};
 use proto::wire::chunk::Header;
 use proto::wire::control::Digest;
@@ -38,6 +39,18 @@ pub(crate) enum Kind {
 
 /// How many kinds there are.
 pub(crate) const KINDS: usize = 10;
+
+impl Kind {
+    /// What a thread does that hands it to the kernel: for the most part, the kernel moves the bytes in that call.
+    pub(crate) fn stage(self) -> Stage {
+        match self {
+            Kind::Read | Kind::Reload => Stage::Read,
+            Kind::Send | Kind::Consumed => Stage::Send,
+            Kind::Head | Kind::Payload | Kind::Readable => Stage::Recv,
+            Kind::Write | Kind::Spill | Kind::Check => Stage::Write,
+        }
+    }
+}
 
 /// An op in flight.
 #[derive(Debug)]
@@ -80,18 +93,22 @@ pub(crate) struct Slots {
     free: Vec<usize>,
     /// By index of the rail: its ops in flight and its chunks that are held.
     of_rail: Vec<usize>,
+    /// The kind of the last op since `take_newest`.
+    newest: Option<Kind>,
 }
 
 impl Slots {
     /// Room for as many ops as a few rails have in flight at the most; with more rails it grows once.
     pub(crate) fn new() -> Self {
         const ROOM: usize = 8 * (CHUNKS_IN_FLIGHT_MAX + 4);
-        Slots { slots: Vec::with_capacity(ROOM), free: Vec::with_capacity(ROOM), of_rail: Vec::with_capacity(64) }
+        let (slots, free) = (Vec::with_capacity(ROOM), Vec::with_capacity(ROOM));
+        Slots { slots, free, of_rail: Vec::with_capacity(64), newest: None }
     }
 
     /// An op begins or goes on. Returns its token.
     pub(crate) fn put(&mut self, slot: Slot) -> u64 {
         self.hold(slot.rail);
+        self.newest = Some(slot.kind);
         if let Some(index) = self.free.pop() {
             self.slots[index] = Some(slot);
             index as u64
@@ -99,6 +116,11 @@ impl Slots {
             self.slots.push(Some(slot));
             (self.slots.len() - 1) as u64
         }
+    }
+
+    /// The kind of the last op that began since this was asked, if any did.
+    pub(crate) fn take_newest(&mut self) -> Option<Kind> {
+        self.newest.take()
     }
 
     /// An op came back.

@@ -168,11 +168,19 @@ impl<P: Platform> Worker<P> {
         let count = self.rails.len();
         self.share = self.count_share();
         (self.left_by_fill, self.may_unload) = (self.count_left_by_fill(), true);
-        for (step, stage) in [
+        // What completions asked for, the rest of a payload mostly: its bytes move in this call, and are not the first step's.
+        if let Some(kind) = self.slots.take_newest() {
+            self.platform.flush();
+            self.watch.lap(kind.stage());
+        }
+        let steps = [
             (Self::step_fill as fn(&mut Self, usize), Stage::Read),
             (Self::step_send, Stage::Send),
             (Self::step_recv, Stage::Recv),
-        ] {
+        ];
+        // Where chunks only come in, nothing is read from a source, and nothing is booked to that.
+        let begin = usize::from(self.share.receivers == self.rails.iter().flatten().count());
+        for (step, stage) in steps.into_iter().skip(begin) {
             for turn in 0..count {
                 let index = (self.first + turn) % count;
                 // What a queue pair was handed comes back by its completions alone, also when it is dead.
@@ -185,6 +193,7 @@ impl<P: Platform> Worker<P> {
             self.platform.flush();
             self.watch.lap(stage);
         }
+        self.slots.take_newest();
         self.first = self.first.wrapping_add(1);
     }
 

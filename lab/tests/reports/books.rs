@@ -1,9 +1,29 @@
-//! The stage accounting of both ends: it sums to the workers' wall time within 2 %, over jobs of every kind, and that is no more than the job's own.
+//! The stage accounting of both ends: it sums to the workers' wall time within 2 %, over jobs of every kind, and that is no more than the job's own;
+//! no end books time to a stage of the other.
 //!
 //! In: jobs of every kind between two hosts. Out: checks of `stages_local` and `stages_remote` of their reports.
 //! Absent on purpose: which stage was the slow one (lab/tests/plants/).
 
 use crate::world::{MIB, Run, Skip, World};
+
+/// Of a whole wall: what an end may have booked to a stage that it has no part in.
+const ALIEN_PERCENT_MAX: f64 = 0.1;
+
+/// An end books nothing to the other's stages: who receives reads no source, who sends writes no destination.
+fn alien(run: &Run) -> Result<(), String> {
+    let pushed = run.text("direction") == "push";
+    for (side, sends) in [("local", pushed), ("remote", !pushed)] {
+        let alien = if sends { "destination write" } else { "source read" };
+        let books = run.field(&format!("stages_{side}"));
+        let all = books["stages"].as_array().ok_or(format!("{side}: no stages"))?;
+        let found = all.iter().find(|stage| stage["stage"] == alien).ok_or(format!("{side}: no stage {alien}"))?;
+        let percent = found["percent"].as_f64().ok_or(format!("{side}: {alien} has no percent"))?;
+        if percent > ALIEN_PERCENT_MAX {
+            return Err(format!("{side}: {percent:.2} % are booked to {alien}"));
+        }
+    }
+    Ok(())
+}
 
 /// Both ends of a job: what does not add up. A wall of less than 20 ms is one timer's slack away from anything: it must be right within 0.4 ms there.
 fn summed(run: &Run) -> Result<String, String> {
@@ -26,6 +46,7 @@ fn summed(run: &Run) -> Result<String, String> {
         }
         said += &format!("{side} {:.2} % of {:.0} ms; ", booked * 100.0 / wall, wall / workers);
     }
+    alien(run)?;
     said += &counted(run)?;
     match run.field("impossible").as_array() {
         Some(list) if list.is_empty() => Ok(format!("{said}the job {job_ms:.0} ms")),
