@@ -49,6 +49,18 @@ if command -v curl >/dev/null; then
         "${C[@]}" -C - -o "$DST/part-$way" "$AT/curl-$way" 2>>"$LAB/curl"
         same "$SRC/one" "$DST/part-$way" "curl, $way: a pull goes on"
     done
+    # curl waits for a timer, up to a second for each file, where a data port is named before it looks. The best of three: a busy machine has its own waits.
+    mkdir -p "$ROOT/twenty"
+    for name in $(seq 20); do printf '%s' "$name" >"$ROOT/twenty/$name"; done
+    best=99999
+    for turn in 1 2 3; do
+        began=$(date +%s%N)
+        curl -sS -u "ada:$PASSWORD" -o "$DST/twenty-$turn-#1" "$AT/twenty/[1-20]" 2>>"$LAB/curl"
+        took=$((($(date +%s%N) - began) / 1000000))
+        [ "$took" -lt "$best" ] && best=$took
+    done
+    is "$(cat "$DST"/twenty-3-* | wc -c)" 31 "curl: twenty files in one command"
+    holds "curl: twenty files in one command take $best ms" [ "$best" -lt 2000 ]
     pasted=$(sed -n 's/^curl: *//p' "$LAB/ftp.out")
     is "$(eval "${pasted/-u ada/-sS -u ada:$PASSWORD}" | grep -c curl-1.3)" 1 "the line for curl works when it is pasted"
 

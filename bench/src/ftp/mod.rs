@@ -44,7 +44,11 @@ const FAR: Duration = Duration::from_millis(1);
 /// Of `breakdown`: (files, bytes of each).
 const BROKEN_DOWN: [(usize, u64); 2] = [(1, 256 << 20), (50, 256 << 10)];
 /// Messages of transports alone.
-const MESSAGES: [u64; 5] = [4 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20];
+const MESSAGES: [u64; 5] = [4 << 10, 64 << 10, 256 << 10, CHUNK, 8 << 20];
+/// Of a job's rails, as `cp` has it.
+const CHUNK: u64 = 1 << 20;
+/// Lines of `bench net` that `depth` shows: over which network, and what their names hold. First the one whose message has any size.
+const LINES: [(&str, &str); 3] = [("tcp", "bare loop"), ("tcp", "rail"), ("udp", "packets,")];
 
 /// What is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -478,12 +482,16 @@ impl Bench<'_> {
         let ground = Ground { hosts, folders: self.folders, servers: &server, signals: self.signals };
         for block in MESSAGES {
             let mut lanes = Vec::new();
-            for rail in ["tcp", "udp"] {
-                match turn::memory(&ground, rail, block, 0.5)? {
-                    Ok(found) => {
-                        lanes.extend(found.into_iter().map(|(name, gbps)| turn::memory_lane(&name, block, gbps)))
-                    }
-                    Err(why) => lanes.push(Lane { failed: vec![why], ..turn::memory_lane(rail, block, 0.0) }),
+            // A rail's message is its chunk, whatever is asked.
+            let of_rails = if block == CHUNK { &LINES[..] } else { &LINES[..1] };
+            for &lines in of_rails {
+                match turn::memory(&ground, lines, block, 0.5)? {
+                    // A bare loop has its message in its name, and so has the cell.
+                    Ok(found) => lanes.extend(found.into_iter().map(|(name, gbps)| {
+                        let name = if lines == LINES[0] { lines.1 } else { &name };
+                        turn::memory_lane(name, block, gbps)
+                    })),
+                    Err(why) => lanes.push(Lane { failed: vec![why], ..turn::memory_lane(lines.1, block, 0.0) }),
                 }
             }
             let what = format!("messages of {}, {delay:?} one way", units::show_memory(block));

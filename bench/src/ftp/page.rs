@@ -20,7 +20,7 @@ const FIGURES: [(&str, &str, &str); 7] = [
     (
         "depth",
         "Transports alone",
-        "From memory to memory by `bench net`, one rail. Messages in flight are the rail's own affair: there is no depth to choose, and RDMA is not in this build.",
+        "From memory to memory by `bench net`: a loop that sends and receives a message at a time (bare loop), and one rail, whose message is its chunk of 1 MiB. Messages in flight are the rail's own affair: there is no depth to choose, and RDMA is not in this build.",
     ),
     (
         "zipf",

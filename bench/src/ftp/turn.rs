@@ -192,47 +192,57 @@ impl Wire {
     }
 }
 
-/// One rail from memory to memory by `bench net`, by message size: rates of its lines, Gbit/s.
+/// From memory to memory by `bench net`, in messages of `block` bytes: rates of the lines over `network` whose name holds `only`, Gbit/s.
 pub fn memory(
     ground: &Ground<'_>,
-    rail: &str,
+    (network, only): (&str, &str),
     block: u64,
     seconds: f64,
 ) -> anyhow::Result<Result<Vec<(String, f64)>, String>> {
     let at = format!("{}:{}", ground.hosts.address(), Kind::Memory.of().1);
     let mut command = ground.hosts.command(Side::A, &ground.folders.exe.display().to_string())?;
-    command.args([
-        "bench",
-        "net",
-        "--json",
-        "--rounds",
-        "1",
-        "--seconds",
-        &format!("{}ms", (seconds * 1e3) as u64),
-        "--server",
-        &at,
-    ]);
-    command.args([
-        format!("--{rail}"),
-        "--block".to_owned(),
-        units::exact_size(block),
-        "--only".to_owned(),
-        "rail".to_owned(),
-    ]);
+    let seconds = format!("{}ms", (seconds * 1e3) as u64);
+    command.args(["bench", "net", "--json", "--rounds", "1", "--seconds", &seconds, "--server", &at]);
+    command.args([format!("--{network}"), "--block".to_owned(), units::exact_size(block)]);
+    command.args(["--only", only]);
     let mut client = Running::start(&mut command, &ground.folders.at("client-said"))?;
     let waited = client.wait_every(SELDOM, ground.signals, MOST, || ())?;
-    let value: serde_json::Value = serde_json::from_str(client.said().trim()).unwrap_or_default();
-    let lines = value["lines"].as_array().into_iter().flatten();
-    let found: Vec<(String, f64)> =
-        lines.filter_map(|line| Some((line["name"].as_str()?.to_owned(), line["gbps"].as_f64()?))).collect();
+    let found = rates(&client.said());
     if found.is_empty() { Ok(Err(format!("{waited:?}: {}", client.last_words()))) } else { Ok(Ok(found)) }
+}
+
+/// The lines of a report of `bench net --json`: what each is, Gbit/s.
+fn rates(said: &str) -> Vec<(String, f64)> {
+    let report: serde_json::Value = serde_json::from_str(said.trim()).unwrap_or_default();
+    let lines = report["lines"].as_array().into_iter().flatten();
+    lines.filter_map(|line| Some((line["what"].as_str()?.to_owned(), line["gbps"].as_f64()?))).collect()
 }
 
 /// Such a rate as a lane: the time for one message.
 pub fn memory_lane(name: &str, block: u64, gbps: f64) -> Lane {
     let seconds = block as f64 * 8.0 / 1e9 / gbps;
     let turns = if gbps > 0.0 { vec![Turn { seconds, client_s: 0.0, server_s: 0.0, parts: None }] } else { Vec::new() };
-    let command = "longhaul bench net --server B:7440 --block SIZE --only rail".to_owned();
+    let command = "longhaul bench net --server B:7440 --block SIZE --only NAME".to_owned();
     let lacks = "from memory to memory: no file";
     Lane { name: name.to_owned(), ours: true, cover: None, lacks, command, turns, failed: Vec::new(), seconds: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::report::Line;
+    use crate::net::way::{Driver, Layer, Way};
+
+    #[test]
+    fn the_figure_depth_finds_the_lines_that_bench_net_has() {
+        let ways = [Way::Bare { block_bytes: 4096 }, Way::Rail { driver: Driver::Uring, layer: Layer::Sealed }];
+        let lines = ways.map(|way| Line::new(way, &[]));
+        let said = serde_json::json!({ "lines": lines }).to_string();
+        let found: Vec<String> = rates(&said).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(found, ways.map(|way| way.name()));
+        for (name, lines) in found.iter().zip(super::super::LINES) {
+            assert!(name.contains(lines.1), "{name}, {lines:?}");
+        }
+        assert!(rates("no report").is_empty());
+    }
 }

@@ -27,6 +27,9 @@ use super::{Door, data, digests, tls, upgrade};
 
 /// A thread waits no longer for a client that has no deadline: a transfer has its own.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
+/// So long after EPSV or PASV a port is named, at the soonest. curl (7.88 among others) reads once straight after it sent that command; if the reply is
+/// there already, it then waits for a timer of 200 ms to a second before it dials. Whoever is farther away than this never sees that.
+const PORT_TIME: Duration = Duration::from_micros(250);
 
 /// The time as the machine has it: from the connection on.
 #[derive(Debug, Clone, Copy)]
@@ -165,6 +168,7 @@ impl<'d> Session<'d> {
             }
             Action::Listen => {
                 let port = self.listen();
+                self.hold_back();
                 self.machine.on_listening(now_ns, port);
             }
             Action::Unlisten => {
@@ -238,6 +242,13 @@ impl<'d> Session<'d> {
         let rights = user.rights;
         self.user = Some(user);
         Some(rights)
+    }
+
+    /// Waits `PORT_TIME` before a data port is named, unless the client has said more: who does not wait for replies is not kept waiting.
+    fn hold_back(&self) {
+        if !self.machine.has_line() {
+            self.line.wait(PORT_TIME);
+        }
     }
 
     fn listen(&mut self) -> Result<u16, NoPort> {

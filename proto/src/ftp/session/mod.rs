@@ -458,6 +458,12 @@ impl Session {
             || self.doing == Doing::Idle && (self.lines.has_line() || self.now_ns >= self.deadline_ns())
     }
 
+    /// Has the client said more than is being done? Who sends commands ahead does not wait for replies.
+    #[must_use]
+    pub fn has_line(&self) -> bool {
+        self.lines.has_line()
+    }
+
     /// What is to be done next. `None`: a fact is waited for.
     pub fn next_action(&mut self) -> Option<Action> {
         loop {
