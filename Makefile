@@ -99,7 +99,7 @@ demo: needs build ## two hosts, real files, the plug pulled in the middle, scp a
 race: ## the program that races others; it is no part of the product
 	$(STATIC) cargo build --release --locked --target $(HOST) -p longhaul-bench --bin longhaul-race
 
-bench: build race ## the full race against the peers, memory to memory, one file, 20,000, one of 1 KB: target/bench/peers.json and .html (an hour and a half)
+bench: build race ## the full race against the peers, memory to memory, one file, 20,000, one of 1 KB: target/bench/peers.json and .html (an hour)
 	$(RACE) peers
 
 bench-quick: build race ## the same race, small: 512 MiB, 3 rounds (some minutes)

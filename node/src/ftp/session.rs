@@ -169,7 +169,7 @@ impl<'d> Session<'d> {
             Action::Listen => {
                 let port = self.listen();
                 self.hold_back();
-                self.machine.on_listening(now_ns, port);
+                self.machine.on_listening(self.clock.now_ns(), port);
             }
             Action::Unlisten => {
                 self.listener = Way::None;
