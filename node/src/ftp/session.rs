@@ -145,7 +145,6 @@ impl<'d> Session<'d> {
 
     /// Does one thing. False: the session is over.
     fn act(&mut self, action: Action) -> bool {
-        let now_ns = self.clock.now_ns();
         match action {
             Action::Say(bytes) => return self.line.say(&bytes).is_ok(),
             Action::Secure => {
