@@ -7,7 +7,8 @@
 
 use std::io;
 
-use crate::platform::Platform;
+use crate::platform::{Harm, Platform};
+use crate::seal::hash::Touch;
 
 /// O_DIRECT reads whole sectors: 4096 bytes cover every device we know of (`logical_block_size` is 512 or 4096).
 pub(crate) const SECTOR: usize = 4096;
@@ -30,6 +31,23 @@ pub(crate) fn read_piece<P: Platform>(platform: &P, file: &P::File, offset: u64,
         }
     }
     Ok(())
+}
+
+/// Fills a chunk's payload on its way through the sender's passes, from a file that is read at once; the bytes of others are there. `offset`: of the
+/// payload in its file. Between two passes a test's platform may flip bits.
+pub(crate) fn filling<'a, P: Platform>(
+    platform: &'a mut P,
+    from: Option<&'a P::File>,
+    offset: u64,
+) -> impl FnMut(Touch, usize, &mut [u8]) -> io::Result<()> + 'a {
+    move |touch, at, piece| {
+        match (touch, from) {
+            (Touch::Fill, Some(file)) => return read_piece(platform, file, offset + at as u64, piece),
+            (Touch::Harm, _) => platform.harm(Harm::SourceBuf, piece),
+            _ => {}
+        }
+        Ok(())
+    }
 }
 
 /// Puts bytes into a file that is written at once.

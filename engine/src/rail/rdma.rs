@@ -21,14 +21,14 @@ use proto::wire::chunk::{ChunkKind, Header, SEALED_HEADER_BYTES, TAG_BYTES};
 use sys::mem::{Buf, HEADROOM};
 
 use crate::ends::feed::Feed;
-use crate::ends::pieces::read_piece;
+use crate::ends::pieces::filling;
 use crate::job::{Event, RailEnd, RailKey, Terms};
 use crate::meter::PairMeter;
-use crate::platform::{Completion, Harm, MESSAGE_HEAD_BYTES as HEAD_BYTES, Op, Platform, Receives, Word};
+use crate::platform::{Completion, MESSAGE_HEAD_BYTES as HEAD_BYTES, Op, Platform, Receives, Word};
 use crate::rail::base::Base;
 use crate::rail::slices::Slices;
 use crate::seal::frame::{Sealer, tag_count};
-use crate::seal::hash::{Touch, hash_as};
+use crate::seal::hash::hash_as;
 use crate::worker::cx::{Cx, Next};
 use crate::worker::slots::{Kind, Load, Slot};
 
@@ -359,15 +359,7 @@ fn seal_next<P: Platform>(rail: &mut Rdma<P>, cx: &mut Cx<'_, P>) {
         let Header { kind, chunk, entry, offset, .. } = header;
         let how = hash_as(&header, file_bytes, cx.terms.chunk_bytes);
         cx.watch.lap(Stage::Loop);
-        let platform = &mut *cx.platform;
-        let touch = |touch, at: usize, piece: &mut [u8]| {
-            match (touch, &filled.from) {
-                (Touch::Fill, Some(file)) => return read_piece(platform, file, offset + at as u64, piece),
-                (Touch::Harm, _) => platform.harm(Harm::SourceBuf, piece),
-                _ => {}
-            }
-            Ok(())
-        };
+        let touch = filling(cx.platform, filled.from.as_ref(), offset);
         match rail.sealer.seal_filling(&mut header, how, &mut buf, cx.watch, touch) {
             Err(error) => {
                 cx.give_buf(buf);

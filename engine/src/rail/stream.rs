@@ -18,15 +18,15 @@ use sys::mem::{Buf, HEADROOM, Mem};
 
 use crate::ends::feed::{Feed, SMALL_BYTES};
 use crate::ends::in_place::IN_PLACE;
-use crate::ends::pieces::{is_again, read_piece};
+use crate::ends::pieces::{filling, is_again};
 use crate::job::{Cover, Event, Offered, RailEnd, RailKey, Terms};
-use crate::platform::{Done, Harm, Op, Platform};
+use crate::platform::{Done, Op, Platform};
 use crate::rail::base::Base;
 use crate::rail::slices::Slices;
 use crate::rail::unread::{Outcome, Unread};
 use crate::rail::zero_copy::{Consumed, ZeroCopy};
 use crate::seal::frame::{FrameSpan, Sealer, tag_count};
-use crate::seal::hash::{Touch, hash_as};
+use crate::seal::hash::hash_as;
 use crate::worker::cx::{Cx, Next};
 use crate::worker::slots::{Kind, Load, Slot};
 
@@ -302,15 +302,7 @@ fn seal_next<P: Platform>(rail: &mut Stream<P>, cx: &mut Cx<'_, P>) -> bool {
         cx.watch.lap(Stage::Seal);
         return true;
     }
-    let platform = &mut *cx.platform;
-    let touch = |touch, at: usize, piece: &mut [u8]| {
-        match (touch, &filled.from) {
-            (Touch::Fill, Some(file)) => return read_piece(platform, file, offset + at as u64, piece),
-            (Touch::Harm, _) => platform.harm(Harm::SourceBuf, piece),
-            _ => {}
-        }
-        Ok(())
-    };
+    let touch = filling(cx.platform, filled.from.as_ref(), offset);
     match rail.sealer.seal_filling(&mut header, how, &mut buf, cx.watch, touch) {
         Err(error) => {
             cx.give_buf(buf);

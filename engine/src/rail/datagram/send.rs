@@ -20,11 +20,11 @@ use sys::mem::{Buf, HEADROOM};
 use super::slots::{LENDERS_MAX, SLOTS_BYTES, Slots};
 use super::wire::{BURST_BYTES_MAX, Pause, UNIT_AT, UnitMap, Wire};
 use crate::ends::feed::{Feed, Filled};
-use crate::ends::pieces::{is_again, read_piece};
+use crate::ends::pieces::{filling, is_again};
 use crate::job::{Cover, Event, RailEnd};
 use crate::meter::PathStats;
-use crate::platform::{Harm, Platform};
-use crate::seal::hash::{Touch, hash_as, hash_filling};
+use crate::platform::Platform;
+use crate::seal::hash::{hash_as, hash_filling};
 use crate::seal::packet::{BURST_PACKETS_MAX, HEAD_BYTES, Run, SMALL_HEAD_BYTES};
 use crate::worker::cx::{Cx, Next};
 
@@ -317,15 +317,7 @@ fn make_unit<P: Platform>(half: &mut Sending<P>, cx: &mut Cx<'_, P>, filled: Fil
     let Header { kind, chunk, entry, offset, payload_bytes, .. } = header;
     let how = hash_as(&header, file_bytes, cx.terms.chunk_bytes);
     cx.watch.lap(Stage::Loop);
-    let platform = &mut *cx.platform;
-    let touch = |touch, at: usize, piece: &mut [u8]| {
-        match (touch, &filled.from) {
-            (Touch::Fill, Some(file)) => return read_piece(platform, file, offset + at as u64, piece),
-            (Touch::Harm, _) => platform.harm(Harm::SourceBuf, piece),
-            _ => {}
-        }
-        Ok(())
-    };
+    let touch = filling(cx.platform, filled.from.as_ref(), offset);
     if let Err(error) = hash_filling(cx.terms.digest, &mut header, how, &mut buf, cx.watch, touch) {
         cx.give_buf(buf);
         return cx.report_unreadable(&filled.chunk, &error);
