@@ -71,6 +71,8 @@ pub struct Get {
     pub queue: Queue<Piece>,
     /// Where files go.
     pub base: Dir,
+    /// Nothing stood in that folder when the copy began.
+    pub base_is_new: bool,
     /// What small ones share.
     pub small: Arc<Small>,
     /// How files become.
@@ -830,7 +832,7 @@ impl Get {
         }
         let is_base = folder.near.is_empty();
         let made = if is_base { Ok(()) } else { self.base.make_dir(&folder.near, 0o755) };
-        let is_new = made.is_ok() && !is_base;
+        let is_new = if is_base { self.base_is_new } else { made.is_ok() };
         match made {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && self.base.open_dir(&folder.near).is_ok() => {}
             Err(error) => {

@@ -243,6 +243,7 @@ fn copy<'s>(
         let get = Get {
             queue: Queue::new(streams),
             base: plan.base,
+            base_is_new: plan.is_new,
             small: Arc::default(),
             how,
             keep: request.keep,

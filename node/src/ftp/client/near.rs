@@ -26,6 +26,8 @@ use proto::ftp::client::reply::Reply;
 pub struct Plan {
     /// The folder below which all is made.
     pub base: Dir,
+    /// This copy made it, and one source goes into it: nothing stands at any name.
+    pub is_new: bool,
     /// Folders and files.
     pub tasks: Vec<Task<Piece>>,
 }
@@ -98,11 +100,13 @@ pub fn destination(request: &JobRequest, control: &mut Control<'_>, sources: &[&
         }
         let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
         let base = Dir::open(there.as_os_str().as_bytes()).map_err(|error| failed(what, error))?;
-        return Ok(Plan { base, tasks });
+        return Ok(Plan { base, is_new: false, tasks });
     }
+    // One whose parents are made with it counts as one that stood: its files are looked for in vain.
+    let is_made = std::fs::create_dir(&base).is_ok();
     std::fs::create_dir_all(&base).map_err(|error| failed(&*what, error))?;
     let base = Dir::open(base.as_os_str().as_bytes()).map_err(|error| failed(&*what, error))?;
-    Ok(Plan { base, tasks })
+    Ok(Plan { base, is_new: is_made && sources.len() == 1, tasks })
 }
 
 /// Is a source a file? `Some(None)`: one of a length that nobody tells. `None`: a folder.
