@@ -73,7 +73,7 @@ interop: needs build ## FTP: real clients of others against our server, installe
 	INTEROP=full lab/e2e/run.sh 31-ftp-client
 
 .PHONY: ftp-crowd
-ftp-crowd: build ## 500 FTP clients that list a folder of a million names at once, within the server's memory grant (an hour)
+ftp-crowd: build ## 500 FTP clients that list a folder of a million names at once, within the server's memory grant (a quarter of an hour)
 	SESSIONS=500 NAMES=1000000 CROWD_LIMIT=6000 E2E_SECONDS=6600 lab/e2e/run.sh 31-ftp-crowd
 
 e2e: needs build ## the real binary between two hosts made on the spot (E2E=name runs one file)
