@@ -32,7 +32,7 @@ pub(crate) struct PeersArguments {
     #[arg(long, default_value_t = 5)]
     net_seconds: u64,
     /// net, udp: memory to memory; tmpfs, over, disk, local, `local_disk`: one large file; tiny, zipf, again, folder, empty: small files
-    #[arg(long, value_delimiter = ',', default_value = "net,udp,tmpfs,disk,local,local_disk,tiny,zipf")]
+    #[arg(long, value_delimiter = ',', default_value = "net,two,udp,tmpfs,disk,local,local_disk,tiny,zipf")]
     parts: Vec<String>,
     /// Files of `empty` and `again`; of `zipf` (1 GiB) and `folder` at most 20,000 and 200,000
     #[arg(long, default_value_t = 1_000_000)]
@@ -55,7 +55,7 @@ impl PeersArguments {
     /// A part of the table with the sizes of this run, and what is copied in it.
     fn plan(&self, mut plan: Plan) -> (Plan, Content) {
         let content = match (plan.race.as_str(), plan.files) {
-            ("net" | "udp", _) => Content::None,
+            ("net" | "two" | "udp", _) => Content::None,
             (_, 0) => Content::File,
             (_, most) => {
                 let files = self.files.min(most);
@@ -93,12 +93,14 @@ impl PeersArguments {
         ground.keeps |= part == "over";
         let mut contestants = field.contestants(&race)?;
         contestants.retain(|one| self.only.is_empty() || self.only.iter().any(|only| one.name.contains(only)));
-        let is_pinned = content == Content::None;
+        let is_memory = content == Content::None;
+        // Two streams have no core to themselves: the scheduler puts them.
+        let is_pinned = is_memory && race != "two";
         if mtu > 0 {
             hosts.set_mtu(mtu)?;
         }
         // What hangs before it begins has its time too.
-        let timeout = Duration::from_secs(if is_pinned { self.net_seconds + 30 } else { self.timeout });
+        let timeout = Duration::from_secs(if is_memory { self.net_seconds + 30 } else { self.timeout });
         let exe = &self.common.longhaul;
         let track = Track { hosts, field: &field, ground: &ground, exe, timeout, seconds: self.net_seconds, is_pinned };
         let run = |one: &_, is_first: bool| (track.shown(one), track.run(one, is_first, || ()));
@@ -108,7 +110,7 @@ impl PeersArguments {
         }
         let is_paired = matches!(content, Content::Tree { .. }) || part == "tiny";
         let is_asked = ["zipf", "tiny"].contains(&part);
-        Ok(if is_paired { raced.against_pairs(&field.pairs, is_asked) } else { raced.against_best(!is_pinned) })
+        Ok(if is_paired { raced.against_pairs(&field.pairs, is_asked) } else { raced.against_best(!is_memory) })
     }
 }
 
