@@ -30,6 +30,8 @@ pub(crate) struct Plan {
     pub(crate) mtu: u32,
     /// Cold from a disk, until flushed to it.
     pub(crate) disk: bool,
+    /// Each host runs on a core of its own.
+    pub(crate) pinned: bool,
 }
 
 /// All of the table.
@@ -85,7 +87,7 @@ mod tests {
     fn every_row_is_whole_and_every_pair_is_of_rows() {
         let field = Field::read("--durability flushed").unwrap();
         let mut names = Vec::new();
-        for race in ["net", "two", "udp", "copy", "local", "tiny", "tree", "again", "paths"] {
+        for race in ["net", "two_streams", "udp", "copy", "local", "tiny", "tree", "again", "paths"] {
             for one in field.contestants(race).unwrap() {
                 assert!(!one.name.is_empty() && !one.client.0.is_empty(), "{one:?}");
                 assert!(one.ours || !one.lacks.is_empty() || one.encrypts, "what does {} leave out?", one.name);

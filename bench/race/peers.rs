@@ -31,8 +31,8 @@ pub(crate) struct PeersArguments {
     size: u64,
     #[arg(long, default_value_t = 5)]
     net_seconds: u64,
-    /// net, udp: memory to memory; tmpfs, over, disk, local, `local_disk`: one large file; tiny, zipf, again, folder, empty: small files
-    #[arg(long, value_delimiter = ',', default_value = "net,two,udp,tmpfs,disk,local,local_disk,tiny,zipf")]
+    /// net, `two_streams`, udp: memory to memory; tmpfs, over, disk, local, `local_disk`: one large file; tiny, zipf, again, folder, empty: small files
+    #[arg(long, value_delimiter = ',', default_value = "net,two_streams,udp,tmpfs,disk,local,local_disk,tiny,zipf")]
     parts: Vec<String>,
     /// Files of `empty` and `again`; of `zipf` (1 GiB) and `folder` at most 20,000 and 200,000
     #[arg(long, default_value_t = 1_000_000)]
@@ -55,7 +55,7 @@ impl PeersArguments {
     /// A part of the table with the sizes of this run, and what is copied in it.
     fn plan(&self, mut plan: Plan) -> (Plan, Content) {
         let content = match (plan.race.as_str(), plan.files) {
-            ("net" | "two" | "udp", _) => Content::None,
+            ("net" | "two_streams" | "udp", _) => Content::None,
             (_, 0) => Content::File,
             (_, most) => {
                 let files = self.files.min(most);
@@ -80,7 +80,7 @@ impl PeersArguments {
         };
         let is_disk = plan(&Field::read("")?)?.0.disk;
         let field = Field::read(if is_disk { "--durability flushed" } else { "" })?;
-        let (Plan { title, race, count, bytes, rounds, mtu, .. }, content) = plan(&field)?;
+        let (Plan { title, race, count, bytes, rounds, mtu, pinned: is_pinned, .. }, content) = plan(&field)?;
         let disk = || std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
         let root = if is_disk { self.disk.clone().unwrap_or_else(disk) } else { self.common.tmpfs.clone() };
         let mut ground = Ground::make(&root, content, bytes)?;
@@ -94,8 +94,6 @@ impl PeersArguments {
         let mut contestants = field.contestants(&race)?;
         contestants.retain(|one| self.only.is_empty() || self.only.iter().any(|only| one.name.contains(only)));
         let is_memory = content == Content::None;
-        // Two streams have no core to themselves: the scheduler puts them.
-        let is_pinned = is_memory && race != "two";
         if mtu > 0 {
             hosts.set_mtu(mtu)?;
         }

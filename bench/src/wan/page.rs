@@ -282,7 +282,7 @@ pub fn page(report: &Report) -> String {
 <p><small>The limit is rate × (1 − loss) × payload share of a 1500-byte packet (1440 bytes ours over UDP, 1448 over TCP, 1472 of a peer). Ours and peers' figures are of the
 whole transfer, from the program's start to its end: greeting, start-up, repair, last byte and publishing included; bare TCP's are of its own clock without its greeting. Each run has a
 lab link of its own with a queue of one bandwidth-delay product, at least 100 kB. In brackets: given up, and what had arrived until then. A dashed edge: the emulator itself was
-the limit in most rounds; where it was only late, the remarks say so.</small></p>{legend}{maps}<h2>All figures, medians</h2>{figures}<h2>Commands</h2><ul>{commands}</ul>{CLOSE}"#,
+the limit in most rounds; where it was only late, the remarks say so. Our far host shows a boot ID of its own, as another machine does.</small></p>{legend}{maps}<h2>All figures, medians</h2>{figures}<h2>Commands</h2><ul>{commands}</ul>{CLOSE}"#,
         open = open("longhaul bench wan: what each fills of a link, by distance and loss", &date(report), STYLE),
         facts = escape(&facts),
         verdicts = list(report.verdicts()),

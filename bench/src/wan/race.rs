@@ -190,8 +190,8 @@ impl Ground {
         }
     }
 
-    /// The command where /proc names another boot: two ends of one kernel ask once more whether they are about one disk, which two machines never do.
-    /// Where nothing of /proc can be covered they are two ends of one kernel.
+    /// Runs a command with another boot ID than this kernel's (proc_sys_kernel(5)): where both ends have the same, a client first looks whether the
+    /// destination is its own source, a round trip that two machines do not need. Without CAP_SYS_ADMIN the command runs as it is.
     fn of_another_kernel(&self, words: Vec<String>) -> anyhow::Result<Vec<String>> {
         const BOOT: &str = "/proc/sys/kernel/random/boot_id";
         let booted = self.folder.join("booted");
