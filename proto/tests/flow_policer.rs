@@ -174,10 +174,10 @@ fn a_short_job_is_not_mostly_its_start() {
 }
 
 /// Flows two seconds apart; over the last half: shares of the policed rate, and the part of what was sent that was dropped.
-fn behind(count: usize, rate: f64, bucket: f64, rtt_ms: u64, seconds: u64) -> (Vec<f64>, f64) {
-    let line = 10.0 * rate;
+fn behind(count: usize, (rate, bucket): (f64, f64), rtt_ms: u64, seed: u64) -> (Vec<f64>, f64) {
+    let (line, seconds) = (10.0 * rate, 120);
     let mut world =
-        sim::World::new(Link { policer: Some((rate, bucket)), ..Link::clean(line, line / 20.0) }, 10 * MS, 5);
+        sim::World::new(Link { policer: Some((rate, bucket)), ..Link::clean(line, line / 20.0) }, 10 * MS, seed);
     for flow in 0..count {
         world.flow(2 * SECOND * flow as u64, rtt_ms * MS, config(ControllerKind::Delay, Policy::Fair));
     }
@@ -191,22 +191,26 @@ fn behind(count: usize, rate: f64, bucket: f64, rtt_ms: u64, seconds: u64) -> (V
     (shares, sum(|flow| flow.lost, |was| was.1) / sum(|flow| flow.sent, |was| was.0).max(1.0))
 }
 
+/// Missed: equal shares. All find the same loss and give back the same part of what they have; but who comes last, or was unlucky, is not left with nothing. How the
+/// shares fall differs from seed to seed, so their mean is asked for.
 #[test]
-fn flows_behind_one_policer_fill_it_and_do_not_flood_it() {
-    for count in [1, 2, 4, 8] {
-        for (rate, bucket) in [(20.0, 64_000.0), (100.0, 256_000.0)] {
-            for rtt_ms in [10, 50, 200] {
-                let (shares, lost) = behind(count, mbit(rate), bucket, rtt_ms, 120);
+fn flows_behind_one_policer_fill_it_do_not_flood_it_and_starve_none() {
+    for (count, least) in [(1, 1.0), (2, 0.85), (4, 0.6), (8, 0.4)] {
+        let mut indices = Vec::new();
+        for policer in [(mbit(20.0), 64_000.0), (mbit(100.0), 256_000.0)] {
+            for (rtt_ms, seed) in [10, 50, 200].into_iter().flat_map(|rtt_ms| (5..8).map(move |seed| (rtt_ms, seed))) {
+                let (shares, lost) = behind(count, policer, rtt_ms, seed);
                 let (index, sum) = (jain(&shares), shares.iter().sum::<f64>());
-                // Missed: shares are as the flows came (Jain 0.13 to 1). All find the same loss and give back the same part of what they have.
-                println!(
-                    "{count} behind {rate} Mbit/s, {bucket} B, {rtt_ms} ms: Jain {index:.3}, together {sum:.3}, dropped {:.1} %",
-                    lost * 100.0
-                );
-                assert!(sum >= 0.97, "{count} behind {rate}, {rtt_ms} ms: together {sum:.3}");
-                assert!(lost <= 0.15, "{count} behind {rate}, {rtt_ms} ms: {lost:.3} dropped");
+                let named = format!("{count} behind {} B, {rtt_ms} ms, seed {seed}", policer.1);
+                println!("{named}: Jain {index:.3}, together {sum:.3}, dropped {:.1} %", lost * 100.0);
+                assert!(sum >= 0.97, "{named}: together {sum:.3}");
+                assert!(lost <= 0.15, "{named}: {lost:.3} dropped");
+                indices.push(index);
             }
         }
+        let mean = indices.iter().sum::<f64>() / indices.len() as f64;
+        println!("{count} flows: Jain {mean:.3} in the mean of {}", indices.len());
+        assert!(mean >= least - 1e-9, "{count} flows: Jain {mean:.3} in the mean, asked {least}");
     }
 }
 

@@ -852,7 +852,10 @@ fn whoever_says_rubbish_behind_the_reply_to_lhdata_is_gone_and_others_are_served
         lent.stream.set_nonblocking(false).unwrap();
         lent.connection.writer().write_all(said).unwrap();
         lent.connection.write_tls(&mut lent.stream).unwrap();
-        lent.stream.shutdown(Shutdown::Write).unwrap();
+        if said == b"K" {
+            // The rest of a key may come yet.
+            lent.stream.shutdown(Shutdown::Write).unwrap();
+        }
         lent.stream.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
         let mut rest = Vec::new();
         let ended =

@@ -37,11 +37,15 @@ const OWN_PACKETS: f64 = 4_000.0;
 /// The path's own loss is asked for again after so many lost packets, and not before so many rounds, at first and at most.
 const DOUBT_LOST: f64 = 200.0;
 const DOUBT_ROUNDS: (f64, f64) = (32.0, 256.0);
+/// ... and below a ceiling at most.
+const DOUBT_CEILING_ROUNDS: f64 = 64.0;
 /// No path loses more than this by itself (`loss::OWN_MOST`).
 const OWN_MOST: f64 = 0.45;
 /// ... and is known from so many on.
 const KNOWN_PACKETS: f64 = 64.0;
 const CLUMPED_LITTLE: f64 = 1.5;
+/// More clumped than several flows behind one policer make it.
+const CLUMPED_MUCH: f64 = 8.0;
 /// An answer stands when it is a hundred times as likely as the other: ln(100).
 const SURE: f64 = 4.6;
 /// A test sends this part of the loss less, where the path may lose as much by itself: within these bounds a hundred or two packets answer.
@@ -87,6 +91,16 @@ const SETTLE_ROUNDS: f64 = 1.0;
 const AGAIN_ROUNDS: f64 = 5.0;
 /// ... unless pulses wait this many by now.
 const AGAIN_MOST: f64 = 16.0;
+/// Fewer packets than this in a round trip, or in this time, ns, are a trickle: what is lost of it is mostly others' doing. It soon asks for more, or who was
+/// unlucky once would wait for minutes.
+const TRICKLE_PACKETS: f64 = 4.0;
+const TRICKLE_NS: f64 = 100_000_000.0;
+/// ... by pulses of so many packets, this much above it, after so many rounds.
+const TRICKLE_PULSE_PACKETS: f64 = 4.0;
+const TRICKLE_MORE: f64 = 3.0;
+const TRICKLE_ROUNDS: f64 = 16.0;
+/// The least ceiling, packets a second.
+const LEAST_PACKETS: f64 = 10.0;
 
 /// How much less is sent to ask whether this share of loss is the rate's doing.
 fn ask_cut(share: f64) -> f64 {
@@ -330,7 +344,14 @@ impl Ceiling {
     fn recheck(&mut self, report: &Report, back: Back) -> bool {
         self.doubt_packets += (self.look.passed / report.packet_bytes).max(1.0);
         let rounds = report.now_ns.saturating_sub(self.doubted_ns) as f64 / report.round_ns as f64;
-        let early = self.doubt_packets < DOUBT_LOST / self.own.max(1e-6) || rounds < self.doubt_rounds;
+        // Below a ceiling it may be what others send too much, which changes as they do.
+        let (lost, wait) = match back {
+            Back::Hold(_) if self.clumps.dispersion() < CLUMPED_MUCH => {
+                (DOUBT_LOST / 2.0, (self.doubt_rounds / 2.0).min(DOUBT_CEILING_ROUNDS))
+            }
+            _ => (DOUBT_LOST, self.doubt_rounds),
+        };
+        let early = self.doubt_packets < lost / self.own.max(1e-6) || rounds < wait;
         if early || self.own < EXCESS_LEAST || self.look.share() < self.own / 2.0 || self.look.queued {
             return false;
         }
@@ -463,7 +484,7 @@ impl Ceiling {
         };
         let enough = if flood { self.enough(report.packet_bytes) } else { rate * part };
         let lowest = (rate / FALL_MOST).max(ARRIVING_PART * self.arriving);
-        self.ceiling = enough.max(lowest).min(rate).max(10.0 * report.packet_bytes);
+        self.ceiling = enough.max(lowest).min(rate).max(LEAST_PACKETS * report.packet_bytes);
         if !matches!(self.state, State::Test { .. }) {
             self.lowered_ns = report.now_ns;
         }
@@ -623,9 +644,14 @@ impl Ceiling {
             / self.clumps.dispersion()
     }
 
+    /// So little is sent that most of any loss is others' doing.
+    fn is_trickle(&self, report: &Report) -> bool {
+        self.ceiling * (report.rtt_ns as f64).max(TRICKLE_NS) < TRICKLE_PACKETS * report.packet_bytes * 1e9
+    }
+
     fn pulse_ns(&self, report: &Report, more: f64) -> f64 {
         let part = (PULSE_FIRST / more).max(1.0);
-        let packets = PULSE_PACKETS * part * part;
+        let packets = if self.is_trickle(report) { TRICKLE_PULSE_PACKETS } else { PULSE_PACKETS * part * part };
         // It is judged by the reports of it alone: the first one may speak of what left before, too.
         let reports = 2.0 * report.report_ns as f64 + report.interval_ns;
         (report.rtt_ns as f64 / 4.0).max(reports).max(packets * report.packet_bytes * 1e9 / self.ceiling.max(1.0))
@@ -660,10 +686,13 @@ impl Ceiling {
             }
             self.begin_look(report.now_ns);
         }
-        let rounds = self.hold_rounds.min(self.settle_rounds);
+        let (rounds, more) = match self.is_trickle(report) {
+            true => (TRICKLE_ROUNDS, TRICKLE_MORE),
+            false => (self.hold_rounds.min(self.settle_rounds), self.more),
+        };
         let long = (rounds * report.round_ns as f64).max(rounds * self.pulse_ns(report, PULSE_FIRST));
         if report.now_ns.saturating_sub(since_ns) as f64 > long && !report.limited {
-            self.begin_pulse(report, self.more);
+            self.begin_pulse(report, more);
         }
     }
 
