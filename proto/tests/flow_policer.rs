@@ -191,10 +191,10 @@ fn behind(count: usize, (rate, bucket): (f64, f64), rtt_ms: u64, seed: u64) -> (
     (shares, sum(|flow| flow.lost, |was| was.1) / sum(|flow| flow.sent, |was| was.0).max(1.0))
 }
 
-/// Missed: equal shares. All find the same loss and give back the same part of what they have; but who comes last, or was unlucky, is not left with nothing. How the
-/// shares fall differs from seed to seed, so their mean is asked for.
+/// Missed: equal shares, since all find the same loss and give back the same part of what they have. Of two neither has less than 0.4 of its half; of four and
+/// eight one may still have a hundredth. How shares fall differs from seed to seed, so the mean of the index is asked for.
 #[test]
-fn flows_behind_one_policer_fill_it_do_not_flood_it_and_starve_none() {
+fn flows_behind_one_policer_fill_it_and_do_not_flood_it() {
     for (count, least) in [(1, 1.0), (2, 0.85), (4, 0.6), (8, 0.4)] {
         let mut indices = Vec::new();
         for policer in [(mbit(20.0), 64_000.0), (mbit(100.0), 256_000.0)] {
@@ -205,6 +205,7 @@ fn flows_behind_one_policer_fill_it_do_not_flood_it_and_starve_none() {
                 println!("{named}: Jain {index:.3}, together {sum:.3}, dropped {:.1} %", lost * 100.0);
                 assert!(sum >= 0.97, "{named}: together {sum:.3}");
                 assert!(lost <= 0.15, "{named}: {lost:.3} dropped");
+                assert!(count != 2 || shares.iter().all(|&share| share >= 0.2), "{named}: {shares:.3?}");
                 indices.push(index);
             }
         }

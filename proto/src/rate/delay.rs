@@ -14,7 +14,7 @@ mod surge; // more than the start has found
 mod train; // what a train shows
 mod probe; // bandwidth probe: what is taken where the queue is empty
 
-use self::ceiling::{Ceiling, Restored};
+use self::ceiling::{Ceiling, LEAST_PACKETS, Restored};
 use self::clearing::Clearing;
 use self::climb::Climb;
 use self::look::Report;
@@ -267,7 +267,7 @@ impl Delay {
 
     /// Before anything is known: ten packets a second.
     fn trickle(&mut self) {
-        self.rate = 10.0 * f64::from(self.config.packet_bytes);
+        self.rate = LEAST_PACKETS * f64::from(self.config.packet_bytes);
     }
 
     pub(super) fn start_from(&mut self, seen: TrainSeen) {

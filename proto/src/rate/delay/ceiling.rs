@@ -91,16 +91,16 @@ const SETTLE_ROUNDS: f64 = 1.0;
 const AGAIN_ROUNDS: f64 = 5.0;
 /// ... unless pulses wait this many by now.
 const AGAIN_MOST: f64 = 16.0;
-/// Fewer packets than this in a round trip, or in this time, ns, are a trickle: what is lost of it is mostly others' doing. It soon asks for more, or who was
-/// unlucky once would wait for minutes.
+/// A ceiling of fewer packets than this in a round trip, or in this time, ns, where that is longer, is a trickle: most of its loss is others' doing. Pulses of
+/// `PULSE_PACKETS` after `HOLD_ROUNDS` would leave it there for minutes.
 const TRICKLE_PACKETS: f64 = 4.0;
 const TRICKLE_NS: f64 = 100_000_000.0;
-/// ... by pulses of so many packets, this much above it, after so many rounds.
+/// Its pulses have so many packets, at its rate and so many times that rate besides, after so many rounds.
 const TRICKLE_PULSE_PACKETS: f64 = 4.0;
 const TRICKLE_MORE: f64 = 3.0;
 const TRICKLE_ROUNDS: f64 = 16.0;
-/// The least ceiling, packets a second.
-const LEAST_PACKETS: f64 = 10.0;
+/// The least ceiling, and what is sent before anything is known, packets a second.
+pub(super) const LEAST_PACKETS: f64 = 10.0;
 
 /// How much less is sent to ask whether this share of loss is the rate's doing.
 fn ask_cut(share: f64) -> f64 {
