@@ -106,6 +106,7 @@ pub enum Kind {
     Vsftpd,
     VsftpdTls,
     Proftpd,
+    ProftpdTls,
     Gridftp,
     /// `longhaul ftp serve`: in clear for the clients' network, and by TLS.
     Ours,
@@ -122,6 +123,7 @@ impl Kind {
             Kind::Vsftpd => ("vsftpd", 2201),
             Kind::VsftpdTls => ("vsftpd", 2202),
             Kind::Proftpd => ("proftpd", 2203),
+            Kind::ProftpdTls => ("proftpd", 2205),
             Kind::Ours => ("", 2204),
             Kind::Gridftp => ("globus-gridftp-server", 2811),
             Kind::Daemon => ("", 5740),
@@ -223,7 +225,7 @@ impl Server {
         let last = match self.kind {
             Kind::Ours => "file manager",
             Kind::Daemon => "longhaul://",
-            Kind::VsftpdTls => {
+            Kind::VsftpdTls | Kind::ProftpdTls => {
                 let words = "x509 -noout -fingerprint -sha256 -in".split(' ');
                 let output = Command::new("openssl").args(words).arg(folders.at("cert.pem")).output()?;
                 let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -351,13 +353,22 @@ fn words(kind: Kind, address: Ipv4Addr, folders: &Folders) -> anyhow::Result<Vec
             folders.write(&format!("{port}.conf"), &text)?;
             format!("vsftpd {conf}")
         }
-        Kind::Proftpd => {
-            let text = format!(
-                "ServerType standalone\nPort {port}\nDefaultAddress {address}\nUser nobody\nGroup nogroup\nScoreboardFile {top}/scoreboard\n\
-                 PidFile {top}/proftpd.pid\nUseReverseDNS off\nUseSendfile on\nWtmpLog off\nTransferLog none\nSystemLog none\nAuthOrder mod_auth_unix.c\n\
+        Kind::Proftpd | Kind::ProftpdTls => {
+            let mut text = format!(
+                "ServerType standalone\nPort {port}\nDefaultAddress {address}\nUser nobody\nGroup nogroup\nScoreboardFile {top}/scoreboard-{port}\n\
+                 PidFile {top}/proftpd-{port}.pid\nUseReverseDNS off\nUseSendfile on\nWtmpLog off\nTransferLog none\nSystemLog none\nAuthOrder mod_auth_unix.c\n\
                  RequireValidShell off\nUseFtpUsers off\nMaxInstances none\n<IfModule mod_delay.c>\nDelayEngine off\n</IfModule>\n<Anonymous {root}>\nUser nobody\n\
                  Group nogroup\nUserAlias anonymous nobody\nRequireValidShell off\nAllowOverwrite on\nAllowRetrieveRestart on\n</Anonymous>\n"
             );
+            if kind == Kind::ProftpdTls {
+                certificate(folders)?;
+                // Packaged with modules of their own or linked into one program. Data connections have to resume the session, as they have with
+                // vsftpd.
+                text += &format!(
+                    "<IfModule !mod_tls.c>\nLoadModule mod_tls.c\n</IfModule>\nTLSEngine on\nTLSRequired on\nTLSLog none\n\
+                     TLSECCertificateFile {top}/cert.pem\nTLSECCertificateKeyFile {top}/key.pem\n"
+                );
+            }
             folders.write(&format!("{port}.conf"), &text)?;
             format!("proftpd -n -q -c {conf}")
         }
@@ -373,8 +384,11 @@ fn words(kind: Kind, address: Ipv4Addr, folders: &Folders) -> anyhow::Result<Vec
     Ok(line.split(' ').map(str::to_owned).collect())
 }
 
-/// What vsftpd shows by TLS: a certificate of P-256 for a day.
+/// What others' servers show by TLS: one certificate of P-256 for a day.
 fn certificate(folders: &Folders) -> anyhow::Result<()> {
+    if folders.at("cert.pem").exists() {
+        return Ok(());
+    }
     let (key, cert) = (folders.at("key.pem"), folders.at("cert.pem"));
     let words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=bench";
     let output =

@@ -126,6 +126,7 @@ pub struct FtpArguments {
 pub fn run(arguments: &FtpArguments) -> anyhow::Result<()> {
     let usage = |words: String| anyhow::Error::from(Exit::Usage.fail("understand what to measure", words));
     let list = sizes(&arguments.sizes).map_err(usage)?;
+    rows::known(&arguments.peers).map_err(usage)?;
     let delay = |word: &String| if word == "0" { Ok(Duration::ZERO) } else { units::parse_duration(word) };
     let delays =
         arguments.delays.iter().map(delay).collect::<Result<Vec<_>, _>>().map_err(|error| usage(error.to_string()))?;

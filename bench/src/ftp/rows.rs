@@ -119,6 +119,12 @@ pub const ROWS: &[Row] = &[
         ..ours("vsftpd, ours", Kind::Vsftpd, Cover::Clear, FETCHED, "")
     },
     Row {
+        get: "{exe} cp --json --allow-clear ftp://{h}:2203/data/{dir}/{file} {dst}/{file}",
+        put: "{exe} cp --json --allow-clear {src} ftp://{h}:2203/in/{file}",
+        tree: "{exe} cp --json --allow-clear ftp://{h}:2203/data/{dir} {dst}",
+        ..ours("ProFTPD, ours", Kind::Proftpd, Cover::Clear, FETCHED, "")
+    },
+    Row {
         get: "{exe} cp --json --allow-clear --password-file {pw} ftp://bench@{h}:2204/data/{dir}/{file} {dst}/{file}",
         put: "{exe} cp --json --allow-clear --password-file {pw} {src} ftp://bench@{h}:2204/in/{file}",
         tree: "{exe} cp --json --allow-clear --password-file {pw} ftp://bench@{h}:2204/data/{dir} {dst}",
@@ -129,6 +135,12 @@ pub const ROWS: &[Row] = &[
         put: "curl -sS --ssl-reqd -k -T {src} ftp://{h}:2202/in/{file}",
         tree: "curl -sS --ssl-reqd -k -o {dst}/f#1 ftp://{h}:2202/data/{dir}/f[0-{last}]",
         ..row("vsftpd, curl", Kind::VsftpdTls, "curl", Cover::Tls, TLS_ONLY)
+    },
+    Row {
+        get: "curl -sS --ssl-reqd -k -o {dst}/{file} ftp://{h}:2205/data/{dir}/{file}",
+        put: "curl -sS --ssl-reqd -k -T {src} ftp://{h}:2205/in/{file}",
+        tree: "curl -sS --ssl-reqd -k -o {dst}/f#1 ftp://{h}:2205/data/{dir}/f[0-{last}]",
+        ..row("ProFTPD, curl", Kind::ProftpdTls, "curl", Cover::Tls, TLS_ONLY)
     },
     Row {
         get: "curl -sS --ssl-reqd -k -u bench:{password} -o {dst}/{file} ftp://{h}:2204/data/{dir}/{file}",
@@ -142,6 +154,12 @@ pub const ROWS: &[Row] = &[
         put: "{exe} cp --json --ftp-fingerprint {vfp} {src} ftp://{h}:2202/in/{file}",
         tree: "{exe} cp --json --ftp-fingerprint {vfp} ftp://{h}:2202/data/{dir} {dst}",
         ..ours("vsftpd, ours", Kind::VsftpdTls, Cover::Tls, FETCHED_TLS, "")
+    },
+    Row {
+        get: "{exe} cp --json --ftp-fingerprint {vfp} ftp://{h}:2205/data/{dir}/{file} {dst}/{file}",
+        put: "{exe} cp --json --ftp-fingerprint {vfp} {src} ftp://{h}:2205/in/{file}",
+        tree: "{exe} cp --json --ftp-fingerprint {vfp} ftp://{h}:2205/data/{dir} {dst}",
+        ..ours("ProFTPD, ours", Kind::ProftpdTls, Cover::Tls, FETCHED_TLS, "")
     },
     Row {
         get: "{exe} cp --json --ftp-fingerprint {fp} --password-file {pw} ftp://bench@{h}:2204/data/{dir}/{file} {dst}/{file}",
@@ -244,7 +262,7 @@ impl Row {
     /// Why it cannot run in this build or on this machine.
     pub fn why_not(&self, hosts: &Hosts) -> Option<String> {
         let absent = |name: &&str| !name.is_empty() && !is_here(name);
-        let openssl = if self.kind == Kind::VsftpdTls { "openssl" } else { "" };
+        let openssl = if matches!(self.kind, Kind::VsftpdTls | Kind::ProftpdTls) { "openssl" } else { "" };
         if let Some(name) = [self.kind.of().0, self.client, openssl].into_iter().find(absent) {
             return Some(format!("{name} is not installed"));
         }
@@ -252,6 +270,14 @@ impl Row {
         (wants && !has_lhdata(hosts, self.transport))
             .then(|| format!("this build's server of FTP does not offer LHDATA with {}", self.transport))
     }
+}
+
+/// Does each of these texts choose a row? Errors: the first that chooses none, and the names there are.
+pub fn known(texts: &[String]) -> Result<(), String> {
+    let unknown = |text: &&String| *text != "auto" && !ROWS.iter().any(|row| row.title().contains(text.as_str()));
+    let Some(text) = texts.iter().find(unknown) else { return Ok(()) };
+    let titles: Vec<String> = ROWS.iter().map(Row::title).collect();
+    Err(format!("no row's name holds {text:?}: they are {}", titles.join("; ")))
 }
 
 #[cfg(test)]
@@ -267,6 +293,14 @@ mod tests {
                 assert!(!shown.contains('{'), "{shown}");
             }
         }
+    }
+
+    #[test]
+    fn a_text_that_chooses_no_row_is_named() {
+        let texts = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+        assert_eq!(known(&texts(&["auto", "ProFTPD", "curl (TLS)"])), Ok(()));
+        let why = known(&texts(&["vsftpd", "proftpd"])).unwrap_err();
+        assert!(why.starts_with("no row's name holds \"proftpd\": they are vsftpd, curl (clear); "), "{why}");
     }
 
     #[test]
