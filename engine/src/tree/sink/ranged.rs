@@ -222,6 +222,16 @@ impl Ranged {
         self.resumed
     }
 
+    /// The digest of all of it, by the algorithm that it was begun with: what came was hashed before it was written, what an earlier run had brought
+    /// was read back. `None`: not all of it came.
+    #[must_use]
+    pub fn digest(&self) -> Option<Digest> {
+        match self.source.bytes {
+            0 => Some(self.hash(0).finish().digest),
+            _ => self.lock().digest.root(),
+        }
+    }
+
     /// What came, to be read.
     #[must_use]
     pub fn file(&self) -> &File {
@@ -274,11 +284,7 @@ impl Ranged {
     }
 
     fn name(&self, mtime_s: Option<i64>) -> io::Result<Digest> {
-        let digest = match self.source.bytes {
-            0 => Some(self.hash(0).finish().digest),
-            _ => self.lock().digest.root(),
-        };
-        let digest = digest.ok_or(io::ErrorKind::InvalidData)?;
+        let digest = self.digest().ok_or(io::ErrorKind::InvalidData)?;
         if self.has_hole.load(Ordering::Relaxed) {
             sys::fs::truncate(&self.part, self.source.bytes)?;
         }

@@ -27,13 +27,16 @@ use proto::ftp::client::listing::Kind;
 use proto::ftp::client::name::NAME_BYTES_MAX;
 use proto::ftp::client::pipeline::{Expected, Fit};
 use proto::ftp::client::reply::Reply;
+use proto::ftp::command::Digest;
+use proto::negotiate::DigestKind;
 use proto::wire::control::FaultKind;
 use sys::fs::Dir;
 use text::exit::Exit;
 
 use super::control::{Control, Passive, Trouble, command, words};
 use super::queue::{FileTask, FolderTask, Queue, Task};
-use super::remote::{fault_of, time_of};
+use super::remote::{digest_of, fault_of, time_of};
+use crate::ftp::users::hex;
 
 /// A file of so many bytes comes in ranges over several connections: below, opening them costs more than they bring.
 const RANGES_BYTES_MIN: u64 = 32 << 20;
@@ -457,7 +460,8 @@ impl Get {
                     ranged.discard();
                     return Err(control.out_of_turn());
                 }
-                let compared = digest.map_or(Ok(None), |reply| control.compare(&reply, ranged.file()));
+                let compared =
+                    digest.map_or(Ok(None), |reply| control.compare(&reply, |kind| self.digest_of(kind, &ranged)));
                 self.publish(compared, ranged, task);
                 return Ok(());
             }
@@ -613,6 +617,15 @@ impl Get {
     }
 
     /// All of a file came. It is named, unless the server's digest is another.
+    /// The digest of what came, which is known where that is what was made of it on its way.
+    fn digest_of(&self, kind: Digest, ranged: &Ranged) -> io::Result<String> {
+        let is_known = kind == Digest::Blake3 && self.how.digest == DigestKind::Blake3;
+        match ranged.digest().filter(|_| is_known) {
+            Some(digest) => Ok(hex(&digest)),
+            None => digest_of(kind, ranged.file()),
+        }
+    }
+
     fn publish(&self, compared: Result<Option<bool>, io::Error>, ranged: Ranged, task: &FileTask) {
         let resumed = ranged.resumed();
         let fault = match compared {
@@ -746,7 +759,7 @@ impl Get {
                 return Err(error);
             }
         };
-        let compared = digest.map_or(Ok(None), |reply| control.compare(&reply, ranged.file()));
+        let compared = digest.map_or(Ok(None), |reply| control.compare(&reply, |kind| self.digest_of(kind, &ranged)));
         self.publish(compared, ranged, &big.task);
         Ok(())
     }

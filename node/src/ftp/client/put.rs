@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::net::TcpStream;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -32,11 +33,14 @@ use super::control::{Control, Server, Trouble, command, words};
 use super::get::{cut_words, joined, kind_of};
 use super::near::Upload;
 use super::queue::{FileTask, FolderTask, Queue, Tally, Task};
-use super::remote::{fault_of, size_of};
+use super::remote::{digest_of, fault_of, pass, size_of};
+use crate::ftp::digests::Running;
 use crate::request::JobRequest;
 
 /// Files up to this go whole again: to ask for what is there costs as much.
 const RESUME_BYTES_MIN: u64 = 8 << 20;
+/// Hashed at once behind what was sent: half of what a socket holds by default (tcp_wmem), so that it does not run dry meanwhile.
+const STEP_BYTES: u64 = 2 << 20;
 const BUFS_TIME: Duration = Duration::from_secs(60);
 const TRIES_MAX: u8 = 4;
 
@@ -214,7 +218,8 @@ impl Put {
                 return Ok(());
             }
         };
-        let (bytes, mtime_s) = (meta.len(), meta.mtime());
+        let version = (meta.len(), meta.mtime(), meta.mtime_nsec());
+        let (bytes, mtime_s, _) = version;
         if self.is_kept(control, task, bytes, mtime_s)? {
             let mut tally = self.queue.tally();
             tally.kept_files += 1;
@@ -237,8 +242,10 @@ impl Put {
         } else {
             0
         };
+        // Of what an earlier run sent, nothing was hashed in this one.
+        let mut sum = if at == 0 { control.digest_of_what_goes() } else { None };
         if at < bytes || bytes == 0 {
-            match self.store(control, &part, &file, at..bytes)? {
+            match self.store(control, &part, (&file, at..bytes), &mut sum)? {
                 Ok(()) => {}
                 Err((kind, why)) if kind == FaultKind::Other && task.tries + 1 < TRIES_MAX => {
                     self.again(FileTask { tries: task.tries + 1, ..task.clone() }, &why);
@@ -251,7 +258,7 @@ impl Put {
             }
         }
         self.queue.tally().resumed += at;
-        self.name(control, task, &part, (&file, bytes, mtime_s), at)
+        self.name(control, task, &part, (&file, version), (at, sum))
     }
 
     /// Does the same stand there?
@@ -271,13 +278,13 @@ impl Put {
         Ok(there == Some(mtime_s))
     }
 
-    /// A range of a file to its end, under this name.
+    /// A range of a file to its end, under this name; `sum` takes what goes.
     fn store(
         &self,
         control: &mut Control<'_>,
         part: &[u8],
-        file: &File,
-        range: std::ops::Range<u64>,
+        (file, range): (&File, Range<u64>),
+        sum: &mut Option<Running>,
     ) -> Result<Result<(), (FaultKind, String)>, Trouble> {
         let rest = if range.start > 0 { vec![command("REST", range.start.to_string().as_bytes())] } else { Vec::new() };
         let began = match control.transfer(&rest, &command("STOR", part))? {
@@ -289,7 +296,7 @@ impl Put {
             Ok(stream) => stream,
             Err(reply) => return control.unresumed(&reply).map_or_else(|| Ok(Err(fault_of(&reply))), Err),
         };
-        let sent = self.send(control, stream, file, range)?;
+        let sent = self.send(control, stream, (file, range), sum)?;
         let end = control.reply()?;
         if let Some(trouble) = control.unresumed(&end) {
             return Err(trouble);
@@ -306,34 +313,42 @@ impl Put {
         }
     }
 
+    /// The bytes of a range, a step at a time: what went is hashed while the far side takes it out of the socket, and while it is in a cache here.
     fn send(
         &self,
         control: &mut Control<'_>,
         mut stream: TcpStream,
-        file: &File,
-        range: std::ops::Range<u64>,
+        (file, range): (&File, Range<u64>),
+        sum: &mut Option<Running>,
     ) -> Result<Result<(), Cut>, Trouble> {
         let mut tls = control.cover(&mut stream, false)?;
         let none = || Cut::File(io::ErrorKind::OutOfMemory.into());
-        let len = range.end - range.start;
         let (mut taken, mut home) = (None, None);
-        let mut take = || {
-            taken = self.bufs.take(1, 1, BUFS_TIME);
-            taken.as_mut().and_then(|it| it.bufs.pop()).ok_or_else(none)
-        };
         let mut line = Line::new(stream.as_fd(), control.as_fd(), || Heard::Deaf, &self.bound, control.stall());
         let mut keys = tls.as_mut().map(|tls| &mut tls.keys);
-        let sent = match keys.as_deref_mut() {
-            None => {
-                let way = Way::of(line.socket);
-                send::file(&mut line, (file, way), range, take, |buf| home = Some(buf))
+        let way = Way::of(line.socket);
+        let mut step = |at: Range<u64>| {
+            let kept = home.take();
+            let again = || {
+                taken = self.bufs.take(1, 1, BUFS_TIME);
+                taken.as_mut().and_then(|it| it.bufs.pop())
+            };
+            let take = || kept.or_else(again).ok_or_else(none);
+            match keys.as_deref_mut() {
+                None => send::file(&mut line, (file, way), at.clone(), take, |buf| home = Some(buf))?,
+                Some(keys) => {
+                    let mut buf = take()?;
+                    let sent = send::file_sealed(&mut line, keys, file, at.clone(), &mut buf);
+                    home = Some(buf);
+                    sent?;
+                }
             }
-            Some(keys) => take().and_then(|mut buf| {
-                let sent = send::file_sealed(&mut line, keys, file, range, &mut buf);
-                home = Some(buf);
-                sent
-            }),
+            let Some(sum) = sum else { return Ok(()) };
+            let read = pass(file, at.clone(), |bytes| sum.update(bytes)).map_err(Cut::File)?;
+            if read < at.end - at.start { Err(Cut::File(io::ErrorKind::UnexpectedEof.into())) } else { Ok(()) }
         };
+        let steps = (range.start..range.end).step_by(STEP_BYTES as usize);
+        let sent = steps.map(|at| at..range.end.min(at + STEP_BYTES)).try_for_each(&mut step);
         let sent = sent.and_then(|()| send::end(&mut line, keys));
         if let (Some(taken), Some(buf)) = (&mut taken, home) {
             taken.bufs.push(buf);
@@ -344,7 +359,7 @@ impl Put {
             stream.set_read_timeout(Some(control.stall()))?;
             tls.drain(&mut stream);
         }
-        self.moved.fetch_add(len, Ordering::Relaxed);
+        self.moved.fetch_add(range.end - range.start, Ordering::Relaxed);
         Ok(sent)
     }
 
@@ -354,9 +369,16 @@ impl Put {
         control: &mut Control<'_>,
         task: &FileTask,
         part: &[u8],
-        (file, bytes, mtime_s): (&File, u64, i64),
-        resumed: u64,
+        (file, version): (&File, (u64, i64, i64)),
+        (resumed, sum): (u64, Option<Running>),
     ) -> Result<(), Trouble> {
+        let (bytes, mtime_s, _) = version;
+        let now = file.metadata().map(|meta| (meta.len(), meta.mtime(), meta.mtime_nsec()));
+        if now.as_ref().is_ok_and(|now| *now != version) {
+            let _ = control.ask("DELE", part)?;
+            self.fault(&task.near, FaultKind::Torn, "it changed while it was read", false);
+            return Ok(());
+        }
         if control.features.size {
             let reply = control.ask("SIZE", part)?;
             if size_of(&reply).is_some_and(|it| it != bytes) {
@@ -372,7 +394,9 @@ impl Put {
             }
         }
         let digest = control.digest_word().map(|word| control.ask(word, part)).transpose()?;
-        let compared = digest.map_or(Ok(None), |reply| control.compare(&reply, file));
+        let compared = digest.map_or(Ok(None), |reply| {
+            control.compare(&reply, |kind| sum.map_or_else(|| digest_of(kind, file), |sum| Ok(sum.finish())))
+        });
         match compared {
             Ok(Some(false)) => {
                 let _ = control.ask("DELE", part)?;

@@ -7,20 +7,24 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::ops::Range;
 
-use aws_lc_rs::digest as hash;
 use engine::seal::record::{Content, record_bytes};
 use proto::ftp::client::features::FileDigest;
 use proto::ftp::client::listing::{Entry, Form, Lines, Said, parse};
 use proto::ftp::client::reply::Reply;
+use proto::ftp::command::Digest;
 use proto::ftp::time;
 use text::exit::Exit;
 
 use super::control::{Control, Passive, Trouble, command, words};
+use crate::ftp::digests::Running;
 
 /// A listing has no more bytes: a million names, a hundred bytes each.
 const LISTING_BYTES_MAX: u64 = 128 << 20;
 const ROOM_BYTES: usize = 64 << 10;
+/// Read at once of a file that is hashed: it stays in a core's second-level cache meanwhile.
+const READ_BYTES: usize = 256 << 10;
 
 /// A folder as a server tells it.
 #[derive(Debug, Default)]
@@ -207,19 +211,70 @@ impl Control<'_> {
         self.features.digest().filter(|(_, kind)| *kind != FileDigest::Md5).map(|it| it.0)
     }
 
-    /// Does the server have the same bytes, by its reply to that command? `None`: it does not say.
+    /// Does the server have the same bytes, by its reply to that command? `own` has the digest of those here. `None`: the server does not say.
     ///
     /// # Errors
-    /// The file here cannot be read.
-    pub fn compare(&self, reply: &Reply, file: &File) -> std::io::Result<Option<bool>> {
+    /// Those of `own`.
+    pub fn compare(
+        &self,
+        reply: &Reply,
+        own: impl FnOnce(Digest) -> std::io::Result<String>,
+    ) -> std::io::Result<Option<bool>> {
         let Some((_, kind)) = self.features.digest() else { return Ok(None) };
         let Some(theirs) = Some(reply).filter(|it| it.is_done()).and_then(|it| kind.find(&it.text)) else {
             return Ok(None);
         };
-        let own = digest_of(kind, file)?;
+        let own = own(made_here(kind))?;
         let theirs = String::from_utf8_lossy(theirs).to_ascii_lowercase();
         Ok(Some(own.trim_start_matches('0') == theirs.trim_start_matches('0')))
     }
+
+    /// A digest of what is sent, as far as this server says its own.
+    #[must_use]
+    pub fn digest_of_what_goes(&self) -> Option<Running> {
+        self.digest_word()?;
+        self.features.digest().map(|(_, kind)| Running::new(made_here(kind)))
+    }
+}
+
+fn made_here(kind: FileDigest) -> Digest {
+    match kind {
+        FileDigest::Blake3 => Digest::Blake3,
+        FileDigest::Sha256 => Digest::Sha256,
+        FileDigest::Sha512 => Digest::Sha512,
+        FileDigest::Sha1 => Digest::Sha1,
+        FileDigest::Md5 => Digest::Md5,
+        FileDigest::Crc32 => Digest::Crc32,
+    }
+}
+
+/// The digest of a file that is here, read once more.
+///
+/// # Errors
+/// It cannot be read.
+pub fn digest_of(digest: Digest, file: &File) -> std::io::Result<String> {
+    let mut running = Running::new(digest);
+    pass(file, 0..u64::MAX, |bytes| running.update(bytes))?;
+    Ok(running.finish())
+}
+
+/// Reads a range of a file, or as much of it as there is: how many bytes.
+///
+/// # Errors
+/// It cannot be read.
+pub fn pass(file: &File, range: Range<u64>, mut each: impl FnMut(&[u8])) -> std::io::Result<u64> {
+    let mut room = vec![0; READ_BYTES.min(usize::try_from(range.end - range.start).unwrap_or(READ_BYTES))];
+    let mut at = range.start;
+    while at < range.end {
+        let most = room.len().min(usize::try_from(range.end - at).unwrap_or(usize::MAX));
+        let read = sys::fs::read_at_full(file, &mut room[..most], at)?;
+        each(&room[..read]);
+        at += read as u64;
+        if read < most {
+            break;
+        }
+    }
+    Ok(at - range.start)
 }
 
 fn cut() -> Trouble {
@@ -237,39 +292,6 @@ pub fn size_of(reply: &Reply) -> Option<u64> {
 #[must_use]
 pub fn time_of(reply: &Reply) -> Option<i64> {
     (reply.code == 213).then(|| time::parse(reply.text.trim_ascii()))?
-}
-
-/// Hexadecimal digits of a file's digest.
-fn digest_of(kind: FileDigest, mut file: &File) -> std::io::Result<String> {
-    use std::io::Seek;
-    file.seek(std::io::SeekFrom::Start(0))?;
-    let mut room = vec![0; 1 << 20];
-    let algorithm = match kind {
-        FileDigest::Blake3 => {
-            let mut hasher = blake3::Hasher::new();
-            hasher.update_reader(file)?;
-            return Ok(hasher.finalize().to_hex().to_string());
-        }
-        FileDigest::Sha256 => &hash::SHA256,
-        FileDigest::Sha512 => &hash::SHA512,
-        FileDigest::Sha1 | FileDigest::Md5 => &hash::SHA1_FOR_LEGACY_USE_ONLY,
-        FileDigest::Crc32 => {
-            let mut crc = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32IsoHdlc);
-            loop {
-                match file.read(&mut room)? {
-                    0 => return Ok(format!("{:08x}", crc.finalize())),
-                    read => crc.update(&room[..read]),
-                }
-            }
-        }
-    };
-    let mut context = hash::Context::new(algorithm);
-    loop {
-        match file.read(&mut room)? {
-            0 => return Ok(context.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect()),
-            read => context.update(&room[..read]),
-        }
-    }
 }
 
 /// The server refused something of an entry: what kind of fault that is, and its words.

@@ -8,7 +8,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use text::exit::{Exit, Failure};
 
@@ -34,6 +34,12 @@ struct Evil {
     old: bool,
     /// What comes while a file's bytes move is answered at once, by 500, as Pure-FTPd does; a file's content is its path.
     is_eager: bool,
+    /// This algorithm's digest of these bytes is told of every file.
+    digest: Option<(&'static str, Vec<u8>)>,
+    /// Written anew, with other bytes, while the server takes what is sent of it.
+    torn: Option<PathBuf>,
+    /// What it heard.
+    heard: Arc<Mutex<Vec<String>>>,
     /// A digest is told while the file's bytes still move, as ProFTPD does; a file's content is its path.
     tells_early: bool,
 }
@@ -64,7 +70,33 @@ fn session(evil: &Evil, stream: TcpStream) -> Option<()> {
             out.write_all(said).ok()?;
             continue;
         }
+        evil.heard.lock().unwrap().push(line.clone());
         let said = match word {
+            "FEAT" if evil.digest.is_some() => {
+                format!("211-x\r\n MLST type*;\r\n MDTM\r\n HASH {}*\r\n211 x\r\n", evil.digest.as_ref()?.0)
+            }
+            "OPTS" if evil.digest.is_some() => "200 ok\r\n".to_owned(),
+            "HASH" if evil.digest.is_some() => {
+                let (name, of) = evil.digest.as_ref()?;
+                let hex = match *name {
+                    "BLAKE3" => blake3::hash(of).to_hex().to_string(),
+                    _ => sha256_of_bytes(of),
+                };
+                format!("213 {name} 0-{} {hex} {operand}\r\n", of.len())
+            }
+            "STOR" => {
+                let Some(listener) = data.take() else { return None };
+                out.write_all(b"150 go\r\n").ok()?;
+                let (mut from, _) = listener.accept().ok()?;
+                std::io::copy(&mut from, &mut std::io::sink()).ok()?;
+                if let Some(path) = &evil.torn {
+                    let bytes = std::fs::metadata(path).ok()?.len();
+                    std::fs::write(path, vec![b'?'; bytes as usize]).ok()?;
+                }
+                "226 done\r\n".to_owned()
+            }
+            "DELE" | "RNTO" | "MFMT" => "250 ok\r\n".to_owned(),
+            "RNFR" => "350 ok\r\n".to_owned(),
             "FEAT" if evil.tells_early => "211-x\r\n MLST type*;\r\n MDTM\r\n HASH SHA-256*\r\n211 x\r\n".to_owned(),
             "OPTS" if evil.tells_early => "200 ok\r\n".to_owned(),
             "HASH" => sha256_of(operand),
@@ -122,9 +154,11 @@ fn session(evil: &Evil, stream: TcpStream) -> Option<()> {
 
 /// What HASH says of a file whose content is its path.
 fn sha256_of(path: &str) -> String {
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, path.as_bytes());
-    let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("213 SHA-256 0-{} {hex} {path}\r\n", path.len())
+    format!("213 SHA-256 0-{} {} {path}\r\n", path.len(), sha256_of_bytes(path.as_bytes()))
+}
+
+fn sha256_of_bytes(bytes: &[u8]) -> String {
+    crate::ftp::users::hex(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes).as_ref())
 }
 
 fn read_line(from: &mut BufReader<TcpStream>) -> Option<String> {
@@ -148,10 +182,17 @@ impl Place {
     }
 
     fn get(&self, port: u16, what: &str, terms: FtpTerms) -> (Result<Exit, Failure>, Vec<String>) {
-        let request = JobRequest::copy([format!("ftp://127.0.0.1:{port}/{what}")], self.path.join("to").join("x"))
-            .ftp(terms)
-            .stall(std::time::Duration::from_secs(20))
-            .build();
+        self.run(JobRequest::copy([format!("ftp://127.0.0.1:{port}/{what}")], self.path.join("to").join("x")), terms)
+    }
+
+    fn put(&self, evil: Evil, what: &Path) -> (Result<Exit, Failure>, Vec<String>) {
+        let port = serve(evil);
+        let terms = FtpTerms { allow_clear: true, ..FtpTerms::default() };
+        self.run(JobRequest::copy([what], format!("ftp://127.0.0.1:{port}/up")), terms)
+    }
+
+    fn run(&self, request: crate::request::JobRequestBuilder, terms: FtpTerms) -> (Result<Exit, Failure>, Vec<String>) {
+        let request = request.ftp(terms).stall(std::time::Duration::from_secs(20)).build();
         let mut faults = Vec::new();
         let mut watch = |event: JobEvent| match event {
             JobEvent::Fault(fault) => faults.push(format!("{:?}: {}", fault.fault.kind, fault.fault.step)),
@@ -257,6 +298,65 @@ fn digests_that_are_told_before_their_transfers_end_are_compared() {
     assert_eq!(std::fs::read(place.path.join("to/x/f49")).unwrap(), b"/d/f49");
     let notes = place.notes.borrow();
     assert!(notes.iter().any(|note| note.starts_with("the far side was asked: ")), "{notes:?}");
+}
+
+/// Longer than a file that comes in one stream, and no multiple of a chunk.
+fn long() -> Vec<u8> {
+    (0..9u32 << 18).flat_map(|at| at.to_le_bytes()).chain(*b"end").collect()
+}
+
+#[test]
+fn a_file_has_no_name_here_if_the_server_tells_another_digest_of_it() {
+    for (at, content) in [b"some bytes".to_vec(), long()].into_iter().enumerate() {
+        for name in ["BLAKE3", "SHA-256"] {
+            let place = Place::new(&format!("digest-get-{at}"));
+            let said = |of: Vec<u8>| Evil {
+                size: content.len() as u64,
+                content: content.clone(),
+                says: vec![("REST", b"500 no\r\n".to_vec())],
+                digest: Some((name, of)),
+                ..Evil::default()
+            };
+            let (done, faults) = place.clear(said(b"others".to_vec()), "f");
+            assert_eq!(done.unwrap(), Exit::Corrupt, "{name}: {faults:?}");
+            assert!(faults[0].contains("digest is another"), "{faults:?}");
+            assert!(!place.path.join("to/x").exists());
+            let (done, faults) = place.clear(said(content.clone()), "f");
+            assert_eq!(done.unwrap(), Exit::Whole, "{name}: {faults:?}");
+            assert!(std::fs::read(place.path.join("to/x")).unwrap() == content);
+            assert!(place.notes.borrow().iter().any(|note| note.starts_with("the far side was asked: ")));
+        }
+    }
+}
+
+#[test]
+fn what_was_sent_is_named_there_only_if_the_server_tells_its_digest_and_it_did_not_change() {
+    for content in [b"some bytes".to_vec(), long()] {
+        for name in ["BLAKE3", "SHA-256"] {
+            let place = Place::new("digest-put");
+            let source = place.path.join("source");
+            std::fs::write(&source, &content).unwrap();
+            let heard = Arc::new(Mutex::new(Vec::new()));
+            let said = |of: &[u8], torn: Option<&PathBuf>| Evil {
+                digest: Some((name, of.to_vec())),
+                torn: torn.cloned(),
+                heard: Arc::clone(&heard),
+                ..Evil::default()
+            };
+            let words = |of: &str| {
+                let heard = heard.lock().unwrap();
+                heard.iter().filter(|line| line.starts_with(of)).count()
+            };
+            let (done, faults) = place.put(said(b"others", None), &source);
+            assert_eq!((done.unwrap(), words("DELE"), words("RNTO")), (Exit::Corrupt, 1, 0), "{name}: {faults:?}");
+            let (done, faults) = place.put(said(&content, None), &source);
+            assert_eq!((done.unwrap(), words("DELE"), words("RNTO")), (Exit::Whole, 1, 1), "{name}: {faults:?}");
+            assert!(place.notes.borrow().iter().any(|note| note.starts_with("the far side was asked: ")));
+            // The server has what was sent, but that is of two times.
+            let (done, faults) = place.put(said(&content, Some(&source)), &source);
+            assert_eq!((done.unwrap(), words("DELE"), words("RNTO")), (Exit::Torn, 2, 1), "{name}: {faults:?}");
+        }
+    }
 }
 
 #[test]

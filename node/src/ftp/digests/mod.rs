@@ -1,7 +1,7 @@
 //! Digests of files, as HASH and the commands before it name them.
 //!
-//! For: clients that compare what they moved.
-//! In and out: a part of a file → its digest in hexadecimal.
+//! For: clients that compare what they moved, others' and ours.
+//! In and out: a part of a file, or bytes as they pass → their digest in hexadecimal.
 //! Invariants: memory is one read; the control connection is heard between reads.
 //! Absent on purpose: trust in MD5, SHA-1 and CRC-32: they find what went wrong by chance, and nobody who means harm.
 
@@ -20,15 +20,23 @@ use super::users::hex;
 /// What is read at once.
 const READ_BYTES: usize = 1 << 20;
 
-enum Running {
+/// A digest of the bytes so far.
+pub enum Running {
     Crc32(Box<crc_fast::Digest>),
     Md5(Box<Md5>),
     Sha(Context),
     Blake3(Box<blake3::Hasher>),
 }
 
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running").finish_non_exhaustive()
+    }
+}
+
 impl Running {
-    fn new(digest: Digest) -> Running {
+    /// Of no bytes.
+    pub fn new(digest: Digest) -> Running {
         match digest {
             Digest::Crc32 => Running::Crc32(Box::new(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32IsoHdlc))),
             Digest::Md5 => Running::Md5(Box::default()),
@@ -39,7 +47,8 @@ impl Running {
         }
     }
 
-    fn update(&mut self, bytes: &[u8]) {
+    /// The next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
         match self {
             Running::Crc32(it) => it.update(bytes),
             Running::Md5(it) => it.update(bytes),
@@ -48,7 +57,8 @@ impl Running {
         }
     }
 
-    fn finish(self) -> String {
+    /// In hexadecimal, small letters.
+    pub fn finish(self) -> String {
         match self {
             // 32 bits of the 64 that the library's type has room for.
             Running::Crc32(it) => format!("{:08x}", it.finalize()),
@@ -84,11 +94,17 @@ pub fn of_file(file: &File, digest: Digest, part: Part, mut goes_on: impl FnMut(
 }
 
 /// MD5 (RFC 1321), which the crypto library rightly has no more.
-struct Md5 {
+pub struct Md5 {
     state: [u32; 4],
     block: [u8; 64],
     bytes: u64,
     sines: [u32; 64],
+}
+
+impl std::fmt::Debug for Md5 {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Md5").finish_non_exhaustive()
+    }
 }
 
 impl Default for Md5 {
