@@ -234,7 +234,7 @@ fn ends_that_are_out_of_bufs_do_not_wait_for_each_other() {
     }
     // Those five no longer meet it since rates are found in another way; with fewest bufs and a third of the packets lost these do.
     for seed in [156, 245, 247] {
-        story_with(seed, false, false, false, &|plan: &mut RunPlan| {
+        story_with(seed, false, false, false, |plan: &mut RunPlan| {
             (plan.bufs, plan.datagrams, plan.weather.loss) = (4, 1000, plan.weather.loss.max(300));
         });
     }

@@ -71,28 +71,14 @@ fn session(evil: &Evil, stream: TcpStream) -> Option<()> {
             continue;
         }
         evil.heard.lock().unwrap().push(line.clone());
+        if let Some(said) = said_of_digests(evil, word, operand) {
+            out.write_all(said.as_bytes()).ok()?;
+            continue;
+        }
         let said = match word {
-            "FEAT" if evil.digest.is_some() => {
-                format!("211-x\r\n MLST type*;\r\n MDTM\r\n HASH {}*\r\n211 x\r\n", evil.digest.as_ref()?.0)
-            }
-            "OPTS" if evil.digest.is_some() => "200 ok\r\n".to_owned(),
-            "HASH" if evil.digest.is_some() => {
-                let (name, of) = evil.digest.as_ref()?;
-                let hex = match *name {
-                    "BLAKE3" => blake3::hash(of).to_hex().to_string(),
-                    _ => sha256_of_bytes(of),
-                };
-                format!("213 {name} 0-{} {hex} {operand}\r\n", of.len())
-            }
             "STOR" => {
-                let Some(listener) = data.take() else { return None };
                 out.write_all(b"150 go\r\n").ok()?;
-                let (mut from, _) = listener.accept().ok()?;
-                std::io::copy(&mut from, &mut std::io::sink()).ok()?;
-                if let Some(path) = &evil.torn {
-                    let bytes = std::fs::metadata(path).ok()?.len();
-                    std::fs::write(path, vec![b'?'; bytes as usize]).ok()?;
-                }
+                take(evil, &data.take()?)?;
                 "226 done\r\n".to_owned()
             }
             "DELE" | "RNTO" | "MFMT" => "250 ok\r\n".to_owned(),
@@ -150,6 +136,32 @@ fn session(evil: &Evil, stream: TcpStream) -> Option<()> {
         };
         out.write_all(said.as_bytes()).ok()?;
     }
+}
+
+/// What one says that has digests of every file.
+fn said_of_digests(evil: &Evil, word: &str, operand: &str) -> Option<String> {
+    let (name, of) = evil.digest.as_ref()?;
+    match word {
+        "FEAT" => Some(format!("211-x\r\n MLST type*;\r\n MDTM\r\n HASH {name}*\r\n211 x\r\n")),
+        "OPTS" => Some("200 ok\r\n".to_owned()),
+        "HASH" => {
+            let hex = match *name {
+                "BLAKE3" => blake3::hash(of).to_hex().to_string(),
+                _ => sha256_of_bytes(of),
+            };
+            Some(format!("213 {name} 0-{} {hex} {operand}\r\n", of.len()))
+        }
+        _ => None,
+    }
+}
+
+/// Takes an upload, during which its source may change.
+fn take(evil: &Evil, listener: &TcpListener) -> Option<()> {
+    let (mut from, _) = listener.accept().ok()?;
+    std::io::copy(&mut from, &mut std::io::sink()).ok()?;
+    let Some(path) = &evil.torn else { return Some(()) };
+    let bytes = std::fs::metadata(path).ok()?.len();
+    std::fs::write(path, vec![b'?'; bytes as usize]).ok()
 }
 
 /// What HASH says of a file whose content is its path.
