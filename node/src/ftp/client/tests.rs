@@ -81,19 +81,12 @@ fn session(evil: &Evil, stream: TcpStream) -> Option<()> {
                 take(evil, &data.take()?)?;
                 "226 done\r\n".to_owned()
             }
-            "DELE" | "RNTO" | "MFMT" => "250 ok\r\n".to_owned(),
-            "RNFR" => "350 ok\r\n".to_owned(),
             "FEAT" if evil.tells_early => "211-x\r\n MLST type*;\r\n MDTM\r\n HASH SHA-256*\r\n211 x\r\n".to_owned(),
             "OPTS" if evil.tells_early => "200 ok\r\n".to_owned(),
             "HASH" => sha256_of(operand),
-            "USER" => "230 in\r\n".to_owned(),
             "FEAT" => "211-x\r\n MLST type*;\r\n SIZE\r\n MDTM\r\n REST STREAM\r\n211 x\r\n".to_owned(),
-            "PWD" => "257 \"/\"\r\n".to_owned(),
             "SIZE" if evil.listing.is_none() || operand != "/d" => format!("213 {}\r\n", evil.size),
-            "MDTM" => "213 20260101000000\r\n".to_owned(),
             "CWD" if evil.listing.is_none() => "550 no folder\r\n".to_owned(),
-            "CWD" | "TYPE" => "250 ok\r\n".to_owned(),
-            "REST" => "350 ok\r\n".to_owned(),
             "EPSV" if !evil.old => {
                 let listener = TcpListener::bind("127.0.0.1:0").ok()?;
                 let said = format!("229 x (|||{}|)\r\n", listener.local_addr().ok()?.port());
@@ -132,9 +125,21 @@ fn session(evil: &Evil, stream: TcpStream) -> Option<()> {
                 }
                 "226 done\r\n".to_owned()
             }
-            _ => "500 what\r\n".to_owned(),
+            _ => always(word).to_owned(),
         };
         out.write_all(said.as_bytes()).ok()?;
+    }
+}
+
+/// What each of them says.
+fn always(word: &str) -> &'static str {
+    match word {
+        "USER" => "230 in\r\n",
+        "PWD" => "257 \"/\"\r\n",
+        "MDTM" => "213 20260101000000\r\n",
+        "REST" | "RNFR" => "350 ok\r\n",
+        "CWD" | "TYPE" | "DELE" | "RNTO" | "MFMT" => "250 ok\r\n",
+        _ => "500 what\r\n",
     }
 }
 
