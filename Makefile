@@ -69,8 +69,8 @@ e2e-quick: needs ## the main jobs of the real binary between two hosts: trees, p
 	LONGHAUL=$(CURDIR)/target/debug/longhaul E2E_SET="01-trees 03-plug 04-faults 05-doors 11-sync 13-pipes" lab/e2e/run.sh
 
 interop: needs build ## FTP: real clients of others against our server, installed where they are missing (docs/book, "Serve a folder by FTP")
-	INTEROP=full lab/e2e/run.sh 30-ftp
-	INTEROP=full lab/e2e/run.sh 31-ftp-client
+	INTEROP=full E2E_SECONDS=900 lab/e2e/run.sh 30-ftp
+	INTEROP=full E2E_SECONDS=900 lab/e2e/run.sh 31-ftp-client
 
 .PHONY: ftp-crowd
 ftp-crowd: build ## 500 FTP clients that list a folder of a million names at once, within the server's memory grant (a quarter of an hour)
