@@ -41,7 +41,7 @@ use self::control::{Control, Server, Trouble};
 use self::credentials::Login;
 use self::get::Get;
 use self::put::Put;
-use self::queue::{Queue, Tally};
+use self::queue::{Queue, Tally, Task};
 use self::trust::Verifier;
 use crate::client::recorded::Recorded;
 use crate::client::{Manner, Node};
@@ -255,6 +255,9 @@ fn copy<'s>(
             open: Mutex::default(),
             whole: AtomicU64::new(0),
         };
+        // Of what the user named; the rest is counted where it is listed.
+        let named = plan.tasks.iter().filter_map(|task| if let Task::File(it) = task { Some(it.bytes) } else { None });
+        get.queue.tally().found = named.fold((0, 0), |(files, all), it| (files + 1, all + it.unwrap_or(0)));
         get.queue.add(plan.tasks);
         let done = || {
             let open = get.open.lock().unwrap_or_else(PoisonError::into_inner);

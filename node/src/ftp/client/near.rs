@@ -140,6 +140,8 @@ pub struct Upload {
     pub tasks: Vec<Task<()>>,
     /// Folders at the server that have to be there before.
     pub parents: Vec<Vec<u8>>,
+    /// Files among them, and their bytes.
+    pub found: (u64, u64),
 }
 
 /// What an upload makes where.
@@ -153,7 +155,7 @@ pub fn sources(request: &JobRequest, control: &mut Control<'_>, to: &FtpAddress)
     let is_folder =
         to.path.is_empty() || to.path.ends_with(b"/") || to.path.ends_with(b"/.") || request.sources.len() > 1;
     let is_there = is_folder || control.ask("CWD", &far)?.is_done();
-    let mut upload = Upload { tasks: Vec::new(), parents: Vec::new() };
+    let mut upload = Upload { tasks: Vec::new(), parents: Vec::new(), found: (0, 0) };
     for source in &request.sources {
         let (near, is_content) = trimmed(source.as_bytes());
         let near = if near.is_empty() { b".".to_vec() } else { near };
@@ -167,6 +169,7 @@ pub fn sources(request: &JobRequest, control: &mut Control<'_>, to: &FtpAddress)
         } else {
             let far = if is_there { joined(&far, &name) } else { far.clone() };
             upload.tasks.push(Task::File(FileTask { far, near, ..FileTask::default() }));
+            upload.found = (upload.found.0 + 1, upload.found.1 + meta.len());
         }
     }
     if is_folder && !far.is_empty() && far != b"/" && far != home.strip_suffix(b"/").unwrap_or(&home) {

@@ -39,8 +39,8 @@ use crate::request::JobRequest;
 
 /// Files up to this go whole again: to ask for what is there costs as much.
 const RESUME_BYTES_MIN: u64 = 8 << 20;
-/// Hashed at once behind what was sent: half of what a socket holds by default (tcp_wmem), so that it does not run dry meanwhile.
-const STEP_BYTES: u64 = 2 << 20;
+/// Sent, then hashed and counted at once: whole records, and little beside what a socket holds, so that it does not run dry meanwhile.
+const STEP_BYTES: u64 = 256 << 10;
 const BUFS_TIME: Duration = Duration::from_secs(60);
 const TRIES_MAX: u8 = 4;
 
@@ -68,11 +68,20 @@ fn on_its_way(far: &[u8], bytes: u64, mtime_s: i64) -> Vec<u8> {
     [&far[..split], name.as_bytes()].concat()
 }
 
+/// What one try sent of a file.
+#[derive(Debug)]
+struct Gone {
+    /// Of all of it, if a digest is to be compared.
+    sum: Option<Running>,
+    bytes: u64,
+}
+
 impl Put {
     /// For this upload.
     #[must_use]
     pub fn new(request: &JobRequest, plan: Upload, bufs: Bufs, bound: Bound, streams: usize) -> Put {
         let queue = Queue::new(streams);
+        queue.tally().found = plan.found;
         queue.add(plan.tasks);
         Put {
             queue,
@@ -243,9 +252,16 @@ impl Put {
             0
         };
         // Of what an earlier run sent, nothing was hashed in this one.
-        let mut sum = if at == 0 { control.digest_of_what_goes() } else { None };
+        let sum = if at == 0 { control.digest_of_what_goes() } else { None };
+        let mut gone = Gone { sum, bytes: 0 };
+        self.moved.fetch_add(at, Ordering::Relaxed);
         if at < bytes || bytes == 0 {
-            match self.store(control, &part, (&file, at..bytes), &mut sum)? {
+            let stored = self.store(control, &part, (&file, at..bytes), &mut gone);
+            if !matches!(stored, Ok(Ok(()))) {
+                // The next try asks how much of it is there.
+                self.moved.fetch_sub(at + gone.bytes, Ordering::Relaxed);
+            }
+            match stored? {
                 Ok(()) => {}
                 Err((kind, why)) if kind == FaultKind::Other && task.tries + 1 < TRIES_MAX => {
                     self.again(FileTask { tries: task.tries + 1, ..task.clone() }, &why);
@@ -258,7 +274,7 @@ impl Put {
             }
         }
         self.queue.tally().resumed += at;
-        self.name(control, task, &part, (&file, version), (at, sum))
+        self.name(control, task, &part, (&file, version), (at, gone.sum))
     }
 
     /// Does the same stand there?
@@ -278,13 +294,13 @@ impl Put {
         Ok(there == Some(mtime_s))
     }
 
-    /// A range of a file to its end, under this name; `sum` takes what goes.
+    /// A range of a file to its end, under this name.
     fn store(
         &self,
         control: &mut Control<'_>,
         part: &[u8],
         (file, range): (&File, Range<u64>),
-        sum: &mut Option<Running>,
+        gone: &mut Gone,
     ) -> Result<Result<(), (FaultKind, String)>, Trouble> {
         let rest = if range.start > 0 { vec![command("REST", range.start.to_string().as_bytes())] } else { Vec::new() };
         let began = match control.transfer(&rest, &command("STOR", part))? {
@@ -296,7 +312,7 @@ impl Put {
             Ok(stream) => stream,
             Err(reply) => return control.unresumed(&reply).map_or_else(|| Ok(Err(fault_of(&reply))), Err),
         };
-        let sent = self.send(control, stream, (file, range), sum)?;
+        let sent = self.send(control, stream, (file, range), gone)?;
         let end = control.reply()?;
         if let Some(trouble) = control.unresumed(&end) {
             return Err(trouble);
@@ -319,7 +335,7 @@ impl Put {
         control: &mut Control<'_>,
         mut stream: TcpStream,
         (file, range): (&File, Range<u64>),
-        sum: &mut Option<Running>,
+        gone: &mut Gone,
     ) -> Result<Result<(), Cut>, Trouble> {
         let mut tls = control.cover(&mut stream, false)?;
         let none = || Cut::File(io::ErrorKind::OutOfMemory.into());
@@ -343,7 +359,9 @@ impl Put {
                     sent?;
                 }
             }
-            let Some(sum) = sum else { return Ok(()) };
+            gone.bytes += at.end - at.start;
+            self.moved.fetch_add(at.end - at.start, Ordering::Relaxed);
+            let Some(sum) = &mut gone.sum else { return Ok(()) };
             let read = pass(file, at.clone(), |bytes| sum.update(bytes)).map_err(Cut::File)?;
             if read < at.end - at.start { Err(Cut::File(io::ErrorKind::UnexpectedEof.into())) } else { Ok(()) }
         };
@@ -359,7 +377,6 @@ impl Put {
             stream.set_read_timeout(Some(control.stall()))?;
             tls.drain(&mut stream);
         }
-        self.moved.fetch_add(range.end - range.start, Ordering::Relaxed);
         Ok(sent)
     }
 

@@ -38,6 +38,8 @@ struct Evil {
     digest: Option<(&'static str, Vec<u8>)>,
     /// Written anew, with other bytes, while the server takes what is sent of it.
     torn: Option<PathBuf>,
+    /// It takes a MiB of what is sent, and the rest so much later; and sends five.
+    pause: Option<std::time::Duration>,
     /// What it heard.
     heard: Arc<Mutex<Vec<String>>>,
     /// A digest is told while the file's bytes still move, as ProFTPD does; a file's content is its path.
@@ -103,11 +105,7 @@ fn session(evil: &Evil, stream: TcpStream) -> Option<()> {
                 let path = operand.as_bytes().to_vec();
                 let content = if evil.is_eager || evil.tells_early { &path } else { &evil.content };
                 let bytes = if word == "RETR" { content } else { evil.listing.as_ref()? };
-                for _ in 0..=if word == "RETR" { 0 } else { evil.repeats } {
-                    if to.write_all(bytes).is_err() {
-                        break;
-                    }
-                }
+                give(evil, &mut to, bytes, if word == "RETR" { 0 } else { evil.repeats });
                 drop(to);
                 if evil.is_eager {
                     out.set_read_timeout(Some(std::time::Duration::from_millis(20))).ok()?;
@@ -160,9 +158,25 @@ fn said_of_digests(evil: &Evil, word: &str, operand: &str) -> Option<String> {
     }
 }
 
+/// Sends this, once more and again so many times, as long as somebody takes it.
+fn give(evil: &Evil, to: &mut TcpStream, bytes: &[u8], repeats: usize) {
+    let (first, bytes) = bytes.split_at(if evil.pause.is_some() { 5 << 20 } else { 0 });
+    let _ = to.write_all(first);
+    std::thread::sleep(evil.pause.unwrap_or_default());
+    for _ in 0..=repeats {
+        if to.write_all(bytes).is_err() {
+            break;
+        }
+    }
+}
+
 /// Takes an upload, during which its source may change.
 fn take(evil: &Evil, listener: &TcpListener) -> Option<()> {
     let (mut from, _) = listener.accept().ok()?;
+    if let Some(pause) = evil.pause {
+        std::io::copy(&mut (&mut from).take(1 << 20), &mut std::io::sink()).ok()?;
+        std::thread::sleep(pause);
+    }
     std::io::copy(&mut from, &mut std::io::sink()).ok()?;
     let Some(path) = &evil.torn else { return Some(()) };
     let bytes = std::fs::metadata(path).ok()?.len();
@@ -187,6 +201,8 @@ struct Place {
     path: PathBuf,
     node: Node,
     notes: std::cell::RefCell<Vec<String>>,
+    /// Bytes done and in all, as they were told.
+    progress: std::cell::RefCell<Vec<(u64, Option<u64>)>>,
 }
 
 impl Place {
@@ -195,7 +211,7 @@ impl Place {
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(path.join("to")).unwrap();
         let node = Node::open(&Home::at(&path.join("home")).unwrap()).unwrap();
-        Place { path, node, notes: Default::default() }
+        Place { path, node, notes: Default::default(), progress: Default::default() }
     }
 
     fn get(&self, port: u16, what: &str, terms: FtpTerms) -> (Result<Exit, Failure>, Vec<String>) {
@@ -214,6 +230,7 @@ impl Place {
         let mut watch = |event: JobEvent| match event {
             JobEvent::Fault(fault) => faults.push(format!("{:?}: {}", fault.fault.kind, fault.fault.step)),
             JobEvent::Note(note) => self.notes.borrow_mut().push(note),
+            JobEvent::Progress(it) => self.progress.borrow_mut().push((it.bytes_done, it.bytes_total)),
             _ => {}
         };
         let done = self.node.run(&request, Manner::default(), &mut watch);
@@ -222,6 +239,14 @@ impl Place {
 
     fn clear(&self, evil: Evil, what: &str) -> (Result<Exit, Failure>, Vec<String>) {
         self.get(serve(evil), what, FtpTerms { allow_clear: true, ..FtpTerms::default() })
+    }
+
+    /// It was told more than once that some of so many bytes were done, and never fewer than before.
+    fn is_told_within(&self, bytes: u64) {
+        let told = self.progress.borrow();
+        let within = |&&(done, all): &&(u64, Option<u64>)| done > 0 && done < bytes && all == Some(bytes);
+        assert!(told.iter().filter(within).count() >= 2, "{told:?}");
+        assert!(told.is_sorted(), "{told:?}");
     }
 
     /// All that stands in the destination.
@@ -374,6 +399,31 @@ fn what_was_sent_is_named_there_only_if_the_server_tells_its_digest_and_it_did_n
             assert_eq!((done.unwrap(), words("DELE"), words("RNTO")), (Exit::Torn, 2, 1), "{name}: {faults:?}");
         }
     }
+}
+
+#[test]
+fn how_far_an_upload_is_is_told_while_one_file_goes() {
+    let place = Place::new("progress");
+    let source = place.path.join("source");
+    // More than sockets hold.
+    let bytes = 64 << 20;
+    let content = vec![1; bytes];
+    std::fs::write(&source, &content).unwrap();
+    let pause = Some(std::time::Duration::from_millis(900));
+    let evil = Evil { pause, digest: Some(("BLAKE3", content)), ..Evil::default() };
+    let (done, faults) = place.put(evil, &source);
+    assert_eq!(done.unwrap(), Exit::Whole, "{faults:?}");
+    place.is_told_within(bytes as u64);
+}
+
+#[test]
+fn how_far_a_download_is_is_told_while_one_file_comes() {
+    let (place, content) = (Place::new("progress-get"), long());
+    let pause = Some(std::time::Duration::from_millis(900));
+    let evil = Evil { pause, size: content.len() as u64, content: content.clone(), ..Evil::default() };
+    let (done, faults) = place.clear(evil, "f");
+    assert_eq!(done.unwrap(), Exit::Whole, "{faults:?}");
+    place.is_told_within(content.len() as u64);
 }
 
 #[test]
