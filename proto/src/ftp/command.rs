@@ -217,6 +217,29 @@ pub enum Digest {
 }
 
 impl Digest {
+    /// Hexadecimal digits of it.
+    #[must_use]
+    pub const fn digits(self) -> usize {
+        match self {
+            Digest::Blake3 | Digest::Sha256 => 64,
+            Digest::Sha512 => 128,
+            Digest::Sha1 => 40,
+            Digest::Md5 => 32,
+            Digest::Crc32 => 8,
+        }
+    }
+
+    /// The digest in a reply: `SHA-256 0-1 2c26… name`, `2C26…` alone, or with words around. CRC-32 may come without its leading zeros.
+    #[must_use]
+    pub fn find(self, text: &[u8]) -> Option<&[u8]> {
+        let words = || text.split(|byte| byte.is_ascii_whitespace()).filter(|it| !it.is_empty());
+        let is_hex = |word: &&[u8]| word.iter().all(u8::is_ascii_hexdigit);
+        let found = words().find(|word| word.len() == self.digits() && is_hex(word));
+        found.or_else(|| words().next().filter(|word| self == Digest::Crc32 && word.len() < 8 && is_hex(word)))
+    }
+}
+
+impl Digest {
     /// Those of HASH, by their names in the registry of IANA, and BLAKE3, which it does not have yet.
     pub const OF_HASH: [(&'static str, Digest); 6] = [
         ("SHA-256", Digest::Sha256),

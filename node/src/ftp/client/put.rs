@@ -33,7 +33,7 @@ use super::control::{Control, Server, Trouble, command, words};
 use super::get::{cut_words, joined, kind_of};
 use super::near::Upload;
 use super::queue::{FileTask, FolderTask, Queue, Tally, Task};
-use super::remote::{digest_of, fault_of, pass, size_of};
+use super::remote::{digest_of, fault_of, read_range, size_of};
 use crate::ftp::digests::Running;
 use crate::request::JobRequest;
 
@@ -68,9 +68,9 @@ fn on_its_way(far: &[u8], bytes: u64, mtime_s: i64) -> Vec<u8> {
     [&far[..split], name.as_bytes()].concat()
 }
 
-/// What one try sent of a file.
+/// One attempt at an upload: what was sent so far.
 #[derive(Debug)]
-struct Gone {
+struct Attempt {
     /// Of all of it, if a digest is to be compared.
     sum: Option<Running>,
     bytes: u64,
@@ -252,14 +252,14 @@ impl Put {
             0
         };
         // Of what an earlier run sent, nothing was hashed in this one.
-        let sum = if at == 0 { control.digest_of_what_goes() } else { None };
-        let mut gone = Gone { sum, bytes: 0 };
+        let sum = if at == 0 { control.upload_digest() } else { None };
+        let mut attempt = Attempt { sum, bytes: 0 };
         self.moved.fetch_add(at, Ordering::Relaxed);
         if at < bytes || bytes == 0 {
-            let stored = self.store(control, &part, (&file, at..bytes), &mut gone);
+            let stored = self.store(control, &part, (&file, at..bytes), &mut attempt);
             if !matches!(stored, Ok(Ok(()))) {
                 // The next try asks how much of it is there.
-                self.moved.fetch_sub(at + gone.bytes, Ordering::Relaxed);
+                self.moved.fetch_sub(at + attempt.bytes, Ordering::Relaxed);
             }
             match stored? {
                 Ok(()) => {}
@@ -274,7 +274,7 @@ impl Put {
             }
         }
         self.queue.tally().resumed += at;
-        self.name(control, task, &part, (&file, version), (at, gone.sum))
+        self.name(control, task, &part, (&file, version), (at, attempt.sum))
     }
 
     /// Does the same stand there?
@@ -300,7 +300,7 @@ impl Put {
         control: &mut Control<'_>,
         part: &[u8],
         (file, range): (&File, Range<u64>),
-        gone: &mut Gone,
+        attempt: &mut Attempt,
     ) -> Result<Result<(), (FaultKind, String)>, Trouble> {
         let rest = if range.start > 0 { vec![command("REST", range.start.to_string().as_bytes())] } else { Vec::new() };
         let began = match control.transfer(&rest, &command("STOR", part))? {
@@ -312,7 +312,7 @@ impl Put {
             Ok(stream) => stream,
             Err(reply) => return control.unresumed(&reply).map_or_else(|| Ok(Err(fault_of(&reply))), Err),
         };
-        let sent = self.send(control, stream, (file, range), gone)?;
+        let sent = self.send(control, stream, (file, range), attempt)?;
         let end = control.reply()?;
         if let Some(trouble) = control.unresumed(&end) {
             return Err(trouble);
@@ -335,7 +335,7 @@ impl Put {
         control: &mut Control<'_>,
         mut stream: TcpStream,
         (file, range): (&File, Range<u64>),
-        gone: &mut Gone,
+        attempt: &mut Attempt,
     ) -> Result<Result<(), Cut>, Trouble> {
         let mut tls = control.cover(&mut stream, false)?;
         let none = || Cut::File(io::ErrorKind::OutOfMemory.into());
@@ -359,10 +359,10 @@ impl Put {
                     sent?;
                 }
             }
-            gone.bytes += at.end - at.start;
+            attempt.bytes += at.end - at.start;
             self.moved.fetch_add(at.end - at.start, Ordering::Relaxed);
-            let Some(sum) = &mut gone.sum else { return Ok(()) };
-            let read = pass(file, at.clone(), |bytes| sum.update(bytes)).map_err(Cut::File)?;
+            let Some(sum) = &mut attempt.sum else { return Ok(()) };
+            let read = read_range(file, at.clone(), |bytes| sum.update(bytes)).map_err(Cut::File)?;
             if read < at.end - at.start { Err(Cut::File(io::ErrorKind::UnexpectedEof.into())) } else { Ok(()) }
         };
         let steps = (range.start..range.end).step_by(STEP_BYTES as usize);

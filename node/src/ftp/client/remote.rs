@@ -10,7 +10,6 @@ use std::io::Read;
 use std::ops::Range;
 
 use engine::seal::record::{Content, record_bytes};
-use proto::ftp::client::features::FileDigest;
 use proto::ftp::client::listing::{Entry, Form, Lines, Said, parse};
 use proto::ftp::client::reply::Reply;
 use proto::ftp::command::Digest;
@@ -208,7 +207,7 @@ impl Control<'_> {
     /// The command that asks for a file's digest, if there is one whose digest is made here too.
     #[must_use]
     pub fn digest_word(&self) -> Option<&'static str> {
-        self.features.digest().filter(|(_, kind)| *kind != FileDigest::Md5).map(|it| it.0)
+        self.features.digest().filter(|(_, kind)| *kind != Digest::Md5).map(|it| it.0)
     }
 
     /// Does the server have the same bytes, by its reply to that command? `own` has the digest of those here. `None`: the server does not say.
@@ -224,27 +223,16 @@ impl Control<'_> {
         let Some(theirs) = Some(reply).filter(|it| it.is_done()).and_then(|it| kind.find(&it.text)) else {
             return Ok(None);
         };
-        let own = own(made_here(kind))?;
+        let own = own(kind)?;
         let theirs = String::from_utf8_lossy(theirs).to_ascii_lowercase();
         Ok(Some(own.trim_start_matches('0') == theirs.trim_start_matches('0')))
     }
 
-    /// A digest of what is sent, as far as this server says its own.
+    /// Hashes an upload by the algorithm whose digest this server reports; `None`: it reports none.
     #[must_use]
-    pub fn digest_of_what_goes(&self) -> Option<Running> {
+    pub fn upload_digest(&self) -> Option<Running> {
         self.digest_word()?;
-        self.features.digest().map(|(_, kind)| Running::new(made_here(kind)))
-    }
-}
-
-fn made_here(kind: FileDigest) -> Digest {
-    match kind {
-        FileDigest::Blake3 => Digest::Blake3,
-        FileDigest::Sha256 => Digest::Sha256,
-        FileDigest::Sha512 => Digest::Sha512,
-        FileDigest::Sha1 => Digest::Sha1,
-        FileDigest::Md5 => Digest::Md5,
-        FileDigest::Crc32 => Digest::Crc32,
+        self.features.digest().map(|(_, kind)| Running::new(kind))
     }
 }
 
@@ -254,7 +242,7 @@ fn made_here(kind: FileDigest) -> Digest {
 /// It cannot be read.
 pub fn digest_of(digest: Digest, file: &File) -> std::io::Result<String> {
     let mut running = Running::new(digest);
-    pass(file, 0..u64::MAX, |bytes| running.update(bytes))?;
+    read_range(file, 0..u64::MAX, |bytes| running.update(bytes))?;
     Ok(running.finish())
 }
 
@@ -262,7 +250,7 @@ pub fn digest_of(digest: Digest, file: &File) -> std::io::Result<String> {
 ///
 /// # Errors
 /// It cannot be read.
-pub fn pass(file: &File, range: Range<u64>, mut each: impl FnMut(&[u8])) -> std::io::Result<u64> {
+pub fn read_range(file: &File, range: Range<u64>, mut each: impl FnMut(&[u8])) -> std::io::Result<u64> {
     let mut room = vec![0; READ_BYTES.min(usize::try_from(range.end - range.start).unwrap_or(READ_BYTES))];
     let mut at = range.start;
     while at < range.end {

@@ -6,24 +6,8 @@
 //! Absent on purpose: servers known by name.
 
 use super::reply::Reply;
+use crate::ftp::command::Digest;
 use crate::ftp::lhdata::Spoken;
-
-/// A digest that a server makes of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FileDigest {
-    /// BLAKE3, by HASH: our own server has it, and it costs both ends a fraction of SHA-256.
-    Blake3,
-    /// SHA-256, by HASH or XSHA256.
-    Sha256,
-    /// SHA-512.
-    Sha512,
-    /// SHA-1.
-    Sha1,
-    /// MD5.
-    Md5,
-    /// CRC-32 as zip has it.
-    Crc32,
-}
 
 /// Features of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -102,47 +86,24 @@ impl Features {
 
     /// The command that gives the best digest, and of which kind it is. HASH wants `OPTS HASH` before.
     #[must_use]
-    pub const fn digest(&self) -> Option<(&'static str, FileDigest)> {
+    pub const fn digest(&self) -> Option<(&'static str, Digest)> {
         if self.hash_blake3 {
-            Some(("HASH", FileDigest::Blake3))
+            Some(("HASH", Digest::Blake3))
         } else if self.hash_sha256 {
-            Some(("HASH", FileDigest::Sha256))
+            Some(("HASH", Digest::Sha256))
         } else if self.xsha256 {
-            Some(("XSHA256", FileDigest::Sha256))
+            Some(("XSHA256", Digest::Sha256))
         } else if self.xsha512 {
-            Some(("XSHA512", FileDigest::Sha512))
+            Some(("XSHA512", Digest::Sha512))
         } else if let Some(word) = self.xsha1 {
-            Some((word, FileDigest::Sha1))
+            Some((word, Digest::Sha1))
         } else if self.xmd5 {
-            Some(("XMD5", FileDigest::Md5))
+            Some(("XMD5", Digest::Md5))
         } else if self.xcrc {
-            Some(("XCRC", FileDigest::Crc32))
+            Some(("XCRC", Digest::Crc32))
         } else {
             None
         }
-    }
-}
-
-impl FileDigest {
-    /// Hexadecimal digits of it.
-    #[must_use]
-    pub const fn digits(self) -> usize {
-        match self {
-            FileDigest::Blake3 | FileDigest::Sha256 => 64,
-            FileDigest::Sha512 => 128,
-            FileDigest::Sha1 => 40,
-            FileDigest::Md5 => 32,
-            FileDigest::Crc32 => 8,
-        }
-    }
-
-    /// The digest in a reply: `SHA-256 0-1 2c26… name`, `2C26…` alone, or with words around. CRC-32 may come without its leading zeros.
-    #[must_use]
-    pub fn find(self, text: &[u8]) -> Option<&[u8]> {
-        let words = || text.split(|byte| byte.is_ascii_whitespace()).filter(|it| !it.is_empty());
-        let is_hex = |word: &&[u8]| word.iter().all(u8::is_ascii_hexdigit);
-        let found = words().find(|word| word.len() == self.digits() && is_hex(word));
-        found.or_else(|| words().next().filter(|word| self == FileDigest::Crc32 && word.len() < 8 && is_hex(word)))
     }
 }
 
@@ -156,10 +117,10 @@ mod tests {
         let features = Features::of(&Reply { code: 211, text: text.to_vec() });
         assert!(features.mlsd && features.rest && features.size && features.mdtm && features.utf8 && features.epsv);
         assert!(!features.mfmt);
-        assert_eq!(features.digest(), Some(("HASH", FileDigest::Sha256)));
+        assert_eq!(features.digest(), Some(("HASH", Digest::Sha256)));
         let both = b"Features:\n HASH SHA-256*;BLAKE3\nEnd";
         let features = Features::of(&Reply { code: 211, text: both.to_vec() });
-        assert_eq!(features.digest(), Some(("HASH", FileDigest::Blake3)), "the cheapest that is good");
+        assert_eq!(features.digest(), Some(("HASH", Digest::Blake3)), "the cheapest that is good");
         let none = Features::of(&Reply { code: 500, text: text.to_vec() });
         assert_eq!((none, none.digest()), (Features::default(), None));
     }
@@ -167,9 +128,9 @@ mod tests {
     #[test]
     fn a_digest_is_found_among_the_words_around_it() {
         let md5 = b"d41d8cd98f00b204e9800998ecf8427e";
-        assert_eq!(FileDigest::Md5.find(b"MD5 0-1 d41d8cd98f00b204e9800998ecf8427e x"), Some(&md5[..]));
-        assert_eq!(FileDigest::Crc32.find(b"9A0364B9"), Some(&b"9A0364B9"[..]));
-        assert_eq!(FileDigest::Crc32.find(b" 364B9"), Some(&b"364B9"[..]));
-        assert_eq!(FileDigest::Md5.find(b"no digest"), None);
+        assert_eq!(Digest::Md5.find(b"MD5 0-1 d41d8cd98f00b204e9800998ecf8427e x"), Some(&md5[..]));
+        assert_eq!(Digest::Crc32.find(b"9A0364B9"), Some(&b"9A0364B9"[..]));
+        assert_eq!(Digest::Crc32.find(b" 364B9"), Some(&b"364B9"[..]));
+        assert_eq!(Digest::Md5.find(b"no digest"), None);
     }
 }
