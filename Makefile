@@ -85,10 +85,12 @@ vmtest: build $(if $(filter-out 1% 2% 3% 4% 5%,$(or $(VM),all)),build-rdma) ## w
 mutants: ## breaks the code on purpose, a promise at a time, and sees its test fail (M=words: only those; M=--rest: what results do not call caught; two hours)
 	lab/mutants/run $(M)
 
-lint: ## format and lints, as CI asks for them
+lint: ## format and lints, as CI asks for them, and those of the fuzz targets
 	cargo fmt --all --check
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo clippy -p longhaul-cli --no-default-features --locked -- -D warnings
+	RUSTFLAGS="--cfg fuzzing" cargo clippy --manifest-path fuzz/Cargo.toml --locked -- -D warnings
 
 deny: ## licences, sources, banned crates, advisories
 	cargo deny check

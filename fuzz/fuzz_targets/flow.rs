@@ -15,11 +15,14 @@ use proto::rate::{ControllerKind, Policy, RateConfig};
 const UNIT_MAX: u32 = 20_000;
 const UNITS: u32 = 8;
 
+/// A packet on its way: its number, the unit, offset and bytes it carries, and a control frame.
+type Sent = (u64, Option<(u32, u32, u32)>, Option<Control>);
+
 struct Pair {
     sender: FlowSender,
     receiver: FlowReceiver,
     lens: Vec<u32>,
-    way: Vec<(u64, Option<(u32, u32, u32)>, Option<Control>)>,
+    way: Vec<Sent>,
     told: Vec<Feedback>,
     next: u64,
     now_ns: u64,
@@ -83,7 +86,13 @@ fuzz_target!(|bytes: &[u8]| {
         packet_bytes: 1200,
         packet_bytes_max: 8972,
         unit_bytes_max: UNIT_MAX,
-        rate: RateConfig { controller: ControllerKind::Fixed, policy: Policy::Fixed, target: 1_000_000_000, min: 0, packet_bytes: 1228 },
+        rate: RateConfig {
+            controller: ControllerKind::Fixed,
+            policy: Policy::Fixed,
+            target: 1_000_000_000,
+            min: 0,
+            packet_bytes: 1228,
+        },
         units_open: UNITS,
         units_most: UNITS,
     };

@@ -39,7 +39,9 @@ fuzz_target!(|bytes: &[u8]| {
             facts::write(&mut again, &read, facts::Wanted::ALL, true);
             again.extend_from_slice(name);
             let (second, its) = facts::parse(&again).expect("what is written is read");
-            assert!(its == name && second.kind == read.kind && second.mtime_s == read.mtime_s && second.mode == read.mode);
+            assert!(
+                its == name && second.kind == read.kind && second.mtime_s == read.mtime_s && second.mode == read.mode
+            );
         }
         if let Some((folder, pattern)) = path::pattern_of(line) {
             let _ = path::fits(pattern, folder);

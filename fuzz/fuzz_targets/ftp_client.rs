@@ -8,13 +8,14 @@
 
 use libfuzzer_sys::fuzz_target;
 use proto::ftp::address::{parse_epsv_reply, parse_pasv_reply};
-use proto::ftp::client::features::{Features, FileDigest};
+use proto::ftp::client::features::Features;
 use proto::ftp::client::listing::{Form, Lines, Said, parse};
 use proto::ftp::client::login::{Cover, Login, Step};
-use proto::ftp::lhdata::{Agreed, Spoken, Transport};
 use proto::ftp::client::name::is_safe;
 use proto::ftp::client::pipeline::{Expected, Pipeline};
 use proto::ftp::client::reply::Replies;
+use proto::ftp::command::Digest;
+use proto::ftp::lhdata::{Agreed, Spoken, Transport};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&step, bytes)) = bytes.split_first() else { return };
@@ -48,7 +49,7 @@ fn session(bytes: &[u8], step: usize) {
         while let Ok(Some(reply)) = replies.take() {
             let _ = (parse_epsv_reply(&reply.text), parse_pasv_reply(&reply.text), Features::of(&reply).digest());
             let _ = Agreed::parse(&reply.text).map(|it| it.text());
-            let _ = FileDigest::Sha256.find(&reply.text);
+            let _ = Digest::Sha256.find(&reply.text);
             pipeline.on_sent(Expected::Transfer, 1);
             let _ = pipeline.on_reply(&reply);
             let mut next = login.on_reply(&reply);

@@ -10,7 +10,8 @@
 use libfuzzer_sys::fuzz_target;
 use proto::rate::{Controller, ControllerKind, Policy, RATE_MAX, RateConfig, Signal};
 
-const LAWS: [ControllerKind; 4] = [ControllerKind::Delay, ControllerKind::Bbr, ControllerKind::Cubic, ControllerKind::Fixed];
+const LAWS: [ControllerKind; 4] =
+    [ControllerKind::Delay, ControllerKind::Bbr, ControllerKind::Cubic, ControllerKind::Fixed];
 const POLICIES: [Policy; 4] = [Policy::Fixed, Policy::High, Policy::Fair, Policy::Low];
 const PACKET: u32 = 1500;
 
@@ -72,13 +73,14 @@ impl Path {
         let most = if self.config.target == 0 { RATE_MAX } else { self.config.target.min(RATE_MAX) };
         assert!((1..=most.max(1)).contains(&rate), "rate {rate}");
         assert!(rate >= self.config.min.min(most), "rate {rate} below its minimum");
-        assert!(window >= 4 * u64::from(PACKET) && burst >= PACKET && burst <= 1 << 20, "{window} {burst}");
+        assert!(window >= 4 * u64::from(PACKET) && (PACKET..=1 << 20).contains(&burst), "{window} {burst}");
         assert!(!self.controller.phase().is_empty());
     }
 }
 
 fuzz_target!(|ops: &[u8]| {
-    let config = RateConfig { controller: ControllerKind::Delay, policy: Policy::Fair, target: 0, min: 0, packet_bytes: PACKET };
+    let config =
+        RateConfig { controller: ControllerKind::Delay, policy: Policy::Fair, target: 0, min: 0, packet_bytes: PACKET };
     let mut path = Path { controller: Controller::new(0, config), config, now_ns: 0, sent: 0, arrived: 0 };
     for op in ops.chunks_exact(10) {
         let value = u64::from_le_bytes(*op.last_chunk().expect("ten bytes"));

@@ -20,7 +20,13 @@ fuzz_target!(|text: &[u8]| {
             check_path(&entry.entry.path).expect("a parsed path stays below its root");
             let (kind, digest) = entry.digest.unzip();
             let mut again = Vec::with_capacity(line.len() + 1);
-            write_entry(&mut again, &entry.entry, digest.as_ref(), kind.unwrap_or(DigestKind::Blake3), entry.durability);
+            write_entry(
+                &mut again,
+                &entry.entry,
+                digest.as_ref(),
+                kind.unwrap_or(DigestKind::Blake3),
+                entry.durability,
+            );
             assert_eq!(again.strip_suffix(b"\n"), Some(line));
         }
     }
