@@ -435,6 +435,19 @@ fn a_start_under_jitter_goes_on_until_a_queue_grows() {
     have_of_the_model(&[(7246, 0.8), (6005, 0.8), (847, 0.8), (5864, 0.85)]);
 }
 
+/// Jitter longer than a train: its rate was taken for the link's, and what jitter does to a short look for a queue of others (0.60, 0.35, 0.29, 0.37 and 0.54
+/// of the model).
+#[test]
+fn a_train_that_came_unevenly_is_no_measure_of_the_link() {
+    have_of_the_model(&[(6734, 1.0), (2134, 0.9), (5155, 0.9), (3655, 0.9), (1889, 1.0)]);
+}
+
+/// Where the last packet of a train overtook the others nothing was said of these, and the start waited for a packet 100 ms later (0.08 of the model).
+#[test]
+fn packets_that_were_overtaken_end_a_train_as_well() {
+    have_of_the_model(&[(551, 0.5)]);
+}
+
 /// Where a train holds the link for a quarter of a round trip, its rate is the link's or our share of it: a start that looked again in the round
 /// trips after it cost a fifth of a job of a few round trips (0.77, 0.82, 0.71 and 0.64 of the model).
 #[test]

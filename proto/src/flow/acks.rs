@@ -140,7 +140,9 @@ impl FlowSender {
 
     fn signal(&mut self, now_ns: u64, feedback: &Feedback, newest: &Run) {
         let before = self.seen;
-        if feedback.seen == before.seen {
+        // Packets that were overtaken say nothing of the path, except that no more will come.
+        let over = self.flight.bytes() == 0 && feedback.delivered_bytes > before.delivered;
+        if feedback.seen == before.seen && !over {
             return;
         }
         let sent_ns = newest.sent_ns;

@@ -11,9 +11,11 @@ mod look; // what passed in a while, and what of it arrived
 mod climb; // a start without trains
 mod clearing; // all flows in doubt send little at the same moment
 mod surge; // more than the start has found
+mod blurred; // a start that jitter hides the link from
 mod train; // what a train shows
 mod probe; // bandwidth probe: what is taken where the queue is empty
 
+use self::blurred::Gaps;
 use self::ceiling::{Ceiling, LEAST_PACKETS, Restored};
 use self::clearing::Clearing;
 use self::climb::Climb;
@@ -79,17 +81,17 @@ const DISPERSED_MOST: f64 = 16.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Waiting for the train's echo, or for the first packet where a train was seen before. from: new, on_quiet; to: Verify, Climb
+    /// Waiting for the train's echo, or for the first packet where a train was seen before. from: new, on_quiet; to: Verify, Climb, Surge
     Start,
     /// The rate the train promised is on its way. from: Start; to: Prove
     Verify { since_ns: u64 },
-    /// Its echo comes: does the queue grow? from: Verify; to: Hold, Steady
+    /// Its echo comes: does the queue grow? from: Verify; to: Hold, Surge, Steady
     Prove,
     /// The link was free: its rate is on its way. from: Prove; to: Steady
     Hold { until_ns: u64 },
     /// Step by step more, evenly. from: Start; to: Hold, Steady
     Climb,
-    /// More is sent for a moment: does it pass? from: Hold, Surge; to: Surge, Steady
+    /// More is sent for a moment: does it pass? from: Start, Prove, Hold, Surge; to: Surge, Steady
     Surge,
     /// from: Prove, Hold, Climb, Surge; to: Start (on_quiet)
     Steady,
@@ -144,6 +146,10 @@ pub(super) struct Delay {
     train_packets: u32,
     train_bytes: f64,
     train_ns: f64,
+    /// How evenly it came.
+    gaps: Gaps,
+    /// Jitter that a train shows which came unevenly, ns; 0: none.
+    blur_ns: f64,
     /// What a train before the flow showed, until the first packet; 0: none was seen.
     seen: f64,
     idle_rounds: f64,
@@ -224,6 +230,8 @@ impl Delay {
             train_packets: TRAIN_PACKETS,
             train_bytes: 0.0,
             train_ns: 0.0,
+            gaps: Gaps::default(),
+            blur_ns: 0.0,
             seen: 0.0,
             idle_rounds: 0.0,
             probed_from: 0.0,
@@ -353,6 +361,7 @@ impl Delay {
         self.clear(now_ns);
         if self.phase == Phase::Start && self.seen > 0.0 {
             self.link = core::mem::take(&mut self.seen);
+            self.gaps = Gaps::even();
             self.train_due = false;
             self.launch(now_ns, self.first_flight(), self.weight().first * self.link);
         }
@@ -400,6 +409,8 @@ impl Delay {
         self.train_packets = TRAIN_PACKETS;
         self.train_bytes = 0.0;
         self.train_ns = 0.0;
+        self.gaps = Gaps::default();
+        self.blur_ns = 0.0;
         self.seen = 0.0;
         self.stepped_ns = now_ns;
         self.base_shift = BaseShift::new();
@@ -434,6 +445,9 @@ impl Delay {
                 let since_ns = signal.now_ns.saturating_sub(self.path.report_ns().saturating_mul(2));
                 let queued =
                     self.path.queue_least(since_ns, signal.now_ns) > 4.0 * QUEUE_ALONE_NS + 2.0 * self.start_noise();
+                if queued && self.starting && self.start_in_doubt(signal, self.passed()) {
+                    return;
+                }
                 if signal.now_ns >= until_ns || queued {
                     if !queued {
                         let passed = self.passed();
@@ -515,6 +529,9 @@ impl Delay {
             // Someone else is here: what came through is our share, and what we put into the queue is taken back.
             // A flight that had to be small met others with less than it would have had.
             let small = self.launched < self.weight().first * self.link || self.rest_is_small();
+            if self.start_in_doubt(signal, passed) {
+                return;
+            }
             self.goal = if small { passed } else { 0.9 * passed };
             // Or nobody is, and the train went through a shaper's bucket: who asked for all of the link had half of it at least.
             self.link = self.link.min(2.5 * passed);
@@ -532,6 +549,7 @@ impl Delay {
             self.train_due = true;
             self.train_bytes = 0.0;
             self.train_ns = 0.0;
+            self.gaps = Gaps::default();
             self.phase = Phase::Verify { since_ns: signal.now_ns };
             return;
         } else {
@@ -580,6 +598,7 @@ impl Delay {
         if !matches!(self.phase, Phase::Hold { .. } | Phase::Surge | Phase::Steady)
             || self.is_clearing(signal)
             || self.competitor.present()
+            || (self.phase == Phase::Surge && self.blur_ns > 0.0)
             || signal.now_ns < self.report(signal).echo_ns(self.climbed_ns)
         {
             return;

@@ -30,16 +30,28 @@ const QUEUE_SHARE: f64 = 0.25;
 /// One surge.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Surge {
-    began_ns: u64,
+    pub(super) began_ns: u64,
+    /// A round trip then, ns.
+    pub(super) rtt_ns: u64,
     /// Until then more is sent.
-    until_ns: u64,
+    pub(super) until_ns: u64,
     /// The rate before and that of the surge, bytes per second.
-    low: f64,
-    high: f64,
+    pub(super) low: f64,
+    pub(super) high: f64,
     /// Queueing delay when it began, ns.
-    queue_ns: f64,
+    pub(super) queue_ns: f64,
     /// Its echo comes.
     echoing: bool,
+    /// What came of one that follows a blurred train is counted from then on; 0: it was not reported yet.
+    pub(super) marked_ns: u64,
+}
+
+impl Surge {
+    /// From now on for a quarter of a round trip the second rate in place of the first.
+    pub(super) fn new((now_ns, rtt_ns): (u64, u64), (low, high): (f64, f64), queue_ns: f64) -> Self {
+        let until_ns = now_ns.saturating_add(rtt_ns / 4);
+        Self { began_ns: now_ns, rtt_ns, until_ns, low, high, queue_ns, echoing: false, marked_ns: 0 }
+    }
 }
 
 impl Delay {
@@ -69,14 +81,8 @@ impl Delay {
             // It could not be judged.
             return false;
         }
-        self.surge = Some(Surge {
-            began_ns: now_ns,
-            until_ns: now_ns.saturating_add(span as u64),
-            low: self.goal,
-            high,
-            queue_ns: self.path.queue_least(now_ns.saturating_sub(rtt / 4), now_ns),
-            echoing: false,
-        });
+        let queue_ns = self.path.queue_least(now_ns.saturating_sub(rtt / 4), now_ns);
+        self.surge = Some(Surge::new((now_ns, rtt), (self.goal, high), queue_ns));
         self.rate = high;
         self.phase = Phase::Surge;
         true
@@ -92,6 +98,9 @@ impl Delay {
     /// One report while a surge is on its way.
     pub(super) fn surging(&mut self, signal: &Signal) {
         let Some(mut surge) = self.surge else { return self.surge_over(signal, 0.0) };
+        if self.blur_ns > 0.0 {
+            return self.surging_blurred(signal, surge);
+        }
         let (now_ns, rtt) = (signal.now_ns, self.path.rtt_ns());
         let noise = self.path.start_noise_ns();
         let queue =
@@ -133,7 +142,7 @@ impl Delay {
         }
     }
 
-    fn surge_over(&mut self, signal: &Signal, grown_ns: f64) {
+    pub(super) fn surge_over(&mut self, signal: &Signal, grown_ns: f64) {
         let low = self.surge.take().map_or(self.goal, |it| it.low);
         self.goal = low;
         self.rate = low;

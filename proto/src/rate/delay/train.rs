@@ -24,6 +24,7 @@ impl Delay {
         if signal.sent_interval_ns < signal.interval_ns / 2 {
             self.train_bytes += signal.interval_bytes as f64;
             self.train_ns += signal.interval_ns as f64;
+            self.gaps.push(self.passing, signal.interval_ns as f64);
         }
     }
 
@@ -128,6 +129,9 @@ impl Delay {
         let blind = 2.0 * packet * f64::from(TRAIN_PACKETS) * 1e9 / self.path.rtt_ns() as f64;
         self.link = seen.unwrap_or(self.link);
         let rate = seen.map_or(blind, |rate| self.weight().first * rate);
+        if self.start_blurred(signal, seen.unwrap_or(0.0).max(blind)) {
+            return;
+        }
         let rtt = self.path.rtt_ns() as f64;
         if seen.is_some_and(|rate| train * 1e9 > rtt / 4.0 * rate) && self.config.policy != Policy::Low {
             // The train has the link for a quarter of a round trip: beside others it would come at our share.
