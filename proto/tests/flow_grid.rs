@@ -73,7 +73,7 @@ fn begun(cell: Cell, seed: u64, coarse_ns: u64, seen: Option<f64>) -> Shown {
     job.config.rate.controller = ControllerKind::Delay;
     job.config.rate.policy = Policy::Fair;
     job.config.rate.target = 0;
-    job.seen = seen.map(|part| TrainSeen { rate: (rate as f64 * part) as u64, rtt_ns });
+    job.seen = seen.map(|part| TrainSeen { rate: (rate as f64 * part) as u64, rtt_ns, jitter_ns: 0 });
     let out = World::new(seed, &path, &job).run(20 * SECOND + 20 * rtt_ns);
     Shown {
         whole: out.goodput(bytes) / limit,
@@ -242,6 +242,26 @@ fn a_train_seen_before_the_flow_saves_a_round_trip_and_a_wrong_one_is_found_out(
             }
         }
     }
+}
+
+/// Jitter of 8 ms drew the train out to a twentieth of the link, and it is known that it came unevenly: by itself the start would take that for the link.
+#[test]
+fn a_train_before_the_flow_that_jitter_drew_out_is_not_the_link() {
+    let whole = |jitter_ns| {
+        let (rate, rtt_ns) = (155 * 125_000, 80 * MS);
+        let mut path = Path::new(rate, rtt_ns, 0);
+        (path.forth.jitter_ns, path.forth.queue_bytes) = (8 * MS, 2 * rate * 80 / 1000);
+        let mut job = Job::fixed(rate, 30_000_000, 8192);
+        job.config.rate.controller = ControllerKind::Delay;
+        job.config.rate.policy = Policy::Fair;
+        job.config.rate.target = 0;
+        job.seen = Some(TrainSeen { rate: rate / 20, rtt_ns, jitter_ns });
+        let out = World::new(7, &path, &job).run(60 * SECOND);
+        (out.goodput(30_000_000) / rate as f64, out.redundant(30_000_000))
+    };
+    let (believed, doubted) = (whole(0), whole(8 * MS));
+    println!("believed {believed:.3?}, doubted {doubted:.3?}");
+    assert!(doubted.0 > 0.7 && doubted.0 > 1.3 * believed.0 && doubted.1 < 0.01, "{believed:.3?} {doubted:.3?}");
 }
 
 /// These cells, on all cores; what each showed, in the order of the cells.

@@ -267,7 +267,11 @@ fn a_bucket_that_passes_a_train_at_once_does_not_make_us_flood_the_link_behind_i
             job.config.rate.policy = Policy::Fair;
             job.config.rate.target = 0;
             // The greeting's train went through the bucket at the wire's rate.
-            job.seen = Some(TrainSeen { rate: 200_000_000 + seed * 20_000_000, rtt_ns: rtt_us * 1000 + 200_000 });
+            job.seen = Some(TrainSeen {
+                rate: 200_000_000 + seed * 20_000_000,
+                rtt_ns: rtt_us * 1000 + 200_000,
+                jitter_ns: 0,
+            });
             let out = World::new(seed, &path, &job).run(60 * SECOND);
             let dropped = out.dropped_packets as f64 / out.sender.packets.max(1) as f64;
             let seconds = out.landed_ns as f64 / 1e9;

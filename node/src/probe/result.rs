@@ -14,6 +14,9 @@ pub(crate) const PACKETS_MIN: u16 = 8;
 /// A train that came in less was joined somewhere, or the path is faster than this host sends it: no rate is read from it.
 pub(crate) const SPAN_MIN: Duration = Duration::from_micros(100);
 
+/// From here on, 500ths, a train's rate is no measure: a tenth, as of a flow's own train (docs/design/003).
+const UNEVEN: u8 = 50;
+
 /// What became of a train.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Train {
@@ -27,6 +30,8 @@ pub struct Train {
     pub span: Duration,
     /// UDP payload of each.
     pub packet_bytes: u16,
+    /// How far wrong the rate may be, in 500ths of it, and one; 0: that is not known.
+    pub doubt: u8,
 }
 
 impl Train {
@@ -39,6 +44,12 @@ impl Train {
     pub(crate) fn dispersion_bps(&self) -> Option<f64> {
         let bits = f64::from(self.arrived.saturating_sub(1)) * f64::from(u32::from(self.packet_bytes) + 28) * 8.0;
         (self.arrived >= PACKETS_MIN && self.span >= SPAN_MIN).then(|| bits / self.span.as_secs_f64())
+    }
+
+    /// It came unevenly: something else than the narrowest link drew it out.
+    #[must_use]
+    pub const fn is_uneven(&self) -> bool {
+        self.doubt > 1 + UNEVEN
     }
 
     /// Packets lost by chance, and those the buffer had no room for: the end of the train, if all of it is missing.

@@ -47,7 +47,8 @@ fn nothing_known_means_streams_and_a_train_gives_the_view() {
     let First::Decided { forecast: first, .. } = choice.next_first(now, &before) else { panic!("nothing to wait for") };
     assert_eq!(first.carry, Carry::Tcp);
     let known = Known { rtt: Duration::from_millis(20), ..unknown };
-    let train = Train { sent: 64, arrived: 62, last: 63, span: Duration::from_micros(61 * 12), packet_bytes: 1472 };
+    let train =
+        Train { sent: 64, arrived: 62, last: 63, span: Duration::from_micros(61 * 12), packet_bytes: 1472, doubt: 0 };
     let seen = Seen { rtt: Duration::from_millis(21), packet_bytes: 1472, train: Some(train) };
     let view = known.view(Some(&seen));
     assert_eq!((view.looked, view.lost, view.packet_bytes), (64, 2, 1500));

@@ -282,6 +282,7 @@ impl Delay {
         if self.phase == Phase::Start && !self.path.known() && seen.rtt_ns > 0 {
             self.seen = seen.rate as f64;
             self.path.expect(seen.rtt_ns);
+            self.blur_ns = seen.jitter_ns as f64;
         }
     }
 
@@ -361,8 +362,11 @@ impl Delay {
         self.clear(now_ns);
         if self.phase == Phase::Start && self.seen > 0.0 {
             self.link = core::mem::take(&mut self.seen);
-            self.gaps = Gaps::even();
             self.train_due = false;
+            if self.start_from_blurred(now_ns) {
+                return None;
+            }
+            self.gaps = Gaps::even();
             self.launch(now_ns, self.first_flight(), self.weight().first * self.link);
         }
         // At full rate for an eighth of the round trip only: where others are, less is to be paid back.

@@ -80,6 +80,8 @@ pub struct TrainSeen {
     pub rate: u64,
     /// There and back.
     pub rtt_ns: u64,
+    /// Jitter that drew it out, so that its rate is none of the link's, ns; 0: it came evenly, or that is not known.
+    pub jitter_ns: u64,
 }
 
 /// What one feedback says.

@@ -38,17 +38,18 @@ impl Train {
         let mut token = [0; 8];
         token[..4].copy_from_slice(&u32::try_from(self.span.as_micros()).unwrap_or(u32::MAX).to_le_bytes());
         token[4..6].copy_from_slice(&self.last.to_le_bytes());
+        token[6] = self.doubt;
         token
     }
 
     /// From the other end's word; `None`: it says what cannot be.
     fn of_word(word: &SetupMessage, sent: u16, packet_bytes: u16) -> Option<Train> {
-        let [a, b, c, d, e, f, ..] = word.token;
+        let [a, b, c, d, e, f, doubt, _] = word.token;
         let (span_us, last) = (u32::from_le_bytes([a, b, c, d]), u16::from_le_bytes([e, f]));
         let arrived = word.packet_bytes;
         let holds = arrived <= sent && last < TRAIN_PACKETS && arrived <= last.saturating_add(1);
         let span = Duration::from_micros(span_us.into());
-        holds.then_some(Train { sent, arrived, last, span, packet_bytes })
+        holds.then_some(Train { sent, arrived, last, span, packet_bytes, doubt })
     }
 }
 
@@ -86,7 +87,35 @@ impl Tally {
             true => Duration::ZERO,
             false => span.mul_f64(f64::from(arrived.saturating_sub(1)) / spread.max(1) as f64),
         };
-        Train { sent: TRAIN_PACKETS, arrived, last: self.last, span, packet_bytes: self.packet_bytes }
+        let doubt = self.doubt();
+        Train { sent: TRAIN_PACKETS, arrived, last: self.last, span, packet_bytes: self.packet_bytes, doubt }
+    }
+
+    /// A link spreads packets evenly, jitter does not: the deviation of a packet's time, less for more of them (as `proto::rate` has it of its own trains).
+    fn doubt(&self) -> u8 {
+        // Groups: how many packets came together, and how long after the group before.
+        let (mut count, mut packets, mut seconds, mut squares) = (0_u16, 0.0, 0.0, 0.0);
+        let Some(&first) = self.came.first() else { return 0 };
+        let (mut before, mut group, mut size) = (first, first, 0.0);
+        for at in self.came.iter().copied().chain([self.came[self.came.len() - 1] + TOGETHER]) {
+            if at.saturating_duration_since(group) >= TOGETHER {
+                let took = group.saturating_duration_since(before).as_secs_f64();
+                if took > 0.0 {
+                    count += 1;
+                    packets += size;
+                    seconds += took;
+                    squares += took * took / size;
+                }
+                (before, group, size) = (group, at, 0.0);
+            }
+            size += 1.0;
+        }
+        if count < 2 {
+            return 0;
+        }
+        let variance: f64 = packets * squares / (seconds * seconds) - 1.0;
+        // Rounded down.
+        1 + (variance.max(0.0).sqrt() / f64::from(count) * 500.0).min(254.0) as u8
     }
 
     /// What is said to who sent it.
@@ -251,6 +280,25 @@ mod tests {
         assert!((rate - 1e9).abs() < 1e6, "{rate}");
         let fast = tally(0..TRAIN_PACKETS, Duration::from_nanos(100)).train();
         assert_eq!(fast.rate_bps(), None, "faster than can be seen");
+    }
+
+    #[test]
+    fn a_train_that_jitter_drew_out_is_uneven() {
+        let of = |all: &[u64]| {
+            let (mut tally, from) = (Tally::default(), Instant::now());
+            all.iter().zip(0..).for_each(|(us, nth)| tally.take(nth, 1472, from + Duration::from_micros(*us)));
+            let word = tally.word(3);
+            Train::of_word(&word, TRAIN_PACKETS, 1472).unwrap()
+        };
+        let even: Vec<u64> = (0..16).map(|nth| nth * 120).collect();
+        let joined: Vec<u64> = (0..16).map(|nth| nth / 4 * 480 + nth % 4).collect();
+        for all in [even, joined] {
+            let train = of(&all);
+            assert!(train.doubt > 0 && !train.is_uneven(), "{all:?}: {}", train.doubt);
+        }
+        let jitter = [0, 3, 400, 402, 405, 406, 407, 3400, 3500, 3501, 3502, 3503, 3504, 3505, 4100, 4101];
+        assert!(of(&jitter).is_uneven(), "{}", of(&jitter).doubt);
+        assert_eq!(of(&[0, 1, 2, 5000, 5001, 5002]).doubt, 0, "all at once, and late: nothing is known");
     }
 
     #[test]

@@ -80,32 +80,45 @@ impl Delay {
     /// A train came unevenly and says little of the link: what passes of surges does. False: it came evenly, or nothing can be sent.
     pub(super) fn start_blurred(&mut self, signal: &Signal, rate: f64) -> bool {
         let is_short = self.train_ns < SHORT * self.path.rtt_ns() as f64;
-        if !self.gaps.is_uneven() || is_short || self.config.policy == Policy::Low {
+        if !self.gaps.is_uneven() || is_short || signal.limited || self.config.policy == Policy::Low {
             return false;
         }
         self.starting = true;
         self.flight_bytes = 0.0;
         self.link = 0.98 * rate;
-        self.surge_blurred(signal, self.train_ns, self.link)
+        self.surge_blurred(signal.now_ns, self.train_ns, self.link)
+    }
+
+    /// The same of a train that left before the flow.
+    pub(super) fn start_from_blurred(&mut self, now_ns: u64) -> bool {
+        let is_short = self.blur_ns < SHORT * self.path.rtt_ns() as f64;
+        if self.blur_ns == 0.0 || is_short || self.config.policy == Policy::Low {
+            self.blur_ns = 0.0;
+            return false;
+        }
+        self.starting = true;
+        self.link *= 0.98;
+        self.surge_blurred(now_ns, self.blur_ns, self.link)
     }
 
     /// What looks like a queue of others may be jitter: only what passes of a surge tells.
     pub(super) fn start_in_doubt(&mut self, signal: &Signal, passed: f64) -> bool {
         let noise = self.path.start_noise_ns();
         let is_quiet = noise < (DOUBT * self.path.rtt_ns() as f64).max(DOUBT_NS);
-        if self.blur_ns > 0.0 || is_quiet || self.gaps.is_even() || self.config.policy == Policy::Low {
+        if self.blur_ns > 0.0 || is_quiet || signal.limited || self.gaps.is_even() || self.config.policy == Policy::Low
+        {
             return false;
         }
-        self.surge_blurred(signal, JITTER * noise, passed)
+        self.surge_blurred(signal.now_ns, JITTER * noise, passed)
     }
 
     /// A surge from this rate on, beside so much jitter.
-    fn surge_blurred(&mut self, signal: &Signal, jitter_ns: f64, low: f64) -> bool {
+    fn surge_blurred(&mut self, now_ns: u64, jitter_ns: f64, low: f64) -> bool {
         let bounded = self.config.target > 0 && low >= self.config.target as f64;
-        if !self.starting || signal.limited || bounded {
+        if !self.starting || bounded {
             return false;
         }
-        let (now_ns, rtt) = (signal.now_ns, self.path.rtt_ns());
+        let rtt = self.path.rtt_ns();
         let risked = (GROWTH.0 - 1.0) * low * rtt as f64 / 4e9;
         let growth = if risked < GROWTH_JOB_PART * self.job_bytes { GROWTH.0 } else { GROWTH.1 };
         let queue_ns = self.path.queue_least(now_ns.saturating_sub(rtt / 4), now_ns);
@@ -145,7 +158,7 @@ impl Delay {
         if !signal.limited && room >= ROOM && grown <= (QUEUE_SHARE * would).max(QUEUE_ALONE_NS) + self.blur_ns {
             let goal = surge.low + room * (surge.high - surge.low);
             self.link = self.link.max(goal);
-            if self.surge_blurred(signal, self.blur_ns, goal) {
+            if self.surge_blurred(now_ns, self.blur_ns, goal) {
                 return;
             }
             surge.low = goal;
