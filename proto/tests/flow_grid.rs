@@ -73,7 +73,7 @@ fn begun(cell: Cell, seed: u64, coarse_ns: u64, seen: Option<f64>) -> Shown {
     job.config.rate.controller = ControllerKind::Delay;
     job.config.rate.policy = Policy::Fair;
     job.config.rate.target = 0;
-    job.seen = seen.map(|part| TrainSeen { rate: (rate as f64 * part) as u64, rtt_ns, jitter_ns: 0 });
+    job.seen = seen.map(|part| TrainSeen { rate: (rate as f64 * part) as u64, rtt_ns, jitter_ns: 0, is_even: true });
     let out = World::new(seed, &path, &job).run(20 * SECOND + 20 * rtt_ns);
     Shown {
         whole: out.goodput(bytes) / limit,
@@ -255,7 +255,7 @@ fn a_train_before_the_flow_that_jitter_drew_out_is_not_the_link() {
         job.config.rate.controller = ControllerKind::Delay;
         job.config.rate.policy = Policy::Fair;
         job.config.rate.target = 0;
-        job.seen = Some(TrainSeen { rate: rate / 20, rtt_ns, jitter_ns });
+        job.seen = Some(TrainSeen { rate: rate / 20, rtt_ns, jitter_ns, is_even: jitter_ns == 0 });
         let out = World::new(7, &path, &job).run(60 * SECOND);
         (out.goodput(30_000_000) / rate as f64, out.redundant(30_000_000))
     };

@@ -16,6 +16,8 @@ pub(crate) const SPAN_MIN: Duration = Duration::from_micros(100);
 
 /// From here on, 500ths, a train's rate is no measure: a tenth, as of a flow's own train (docs/design/003).
 const UNEVEN: u8 = 50;
+/// Below this it came evenly.
+const EVEN: u8 = 15;
 
 /// What became of a train.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -50,6 +52,12 @@ impl Train {
     #[must_use]
     pub const fn is_uneven(&self) -> bool {
         self.doubt > 1 + UNEVEN
+    }
+
+    /// It came as evenly as a link spreads packets.
+    #[must_use]
+    pub const fn is_even(&self) -> bool {
+        self.doubt > 0 && self.doubt <= EVEN
     }
 
     /// Packets lost by chance, and those the buffer had no room for: the end of the train, if all of it is missing.

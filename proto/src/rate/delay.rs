@@ -283,6 +283,7 @@ impl Delay {
             self.seen = seen.rate as f64;
             self.path.expect(seen.rtt_ns);
             self.blur_ns = seen.jitter_ns as f64;
+            self.gaps = if seen.is_even { Gaps::even() } else { Gaps::default() };
         }
     }
 
@@ -366,7 +367,6 @@ impl Delay {
             if self.start_from_blurred(now_ns) {
                 return None;
             }
-            self.gaps = Gaps::even();
             self.launch(now_ns, self.first_flight(), self.weight().first * self.link);
         }
         // At full rate for an eighth of the round trip only: where others are, less is to be paid back.

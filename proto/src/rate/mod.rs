@@ -80,8 +80,10 @@ pub struct TrainSeen {
     pub rate: u64,
     /// There and back.
     pub rtt_ns: u64,
-    /// Jitter that drew it out, so that its rate is none of the link's, ns; 0: it came evenly, or that is not known.
+    /// Jitter that drew it out, so that its rate is none of the link's, ns; 0: it may have come as the link let it.
     pub jitter_ns: u64,
+    /// It came evenly: what looks like jitter is a queue.
+    pub is_even: bool,
 }
 
 /// What one feedback says.
