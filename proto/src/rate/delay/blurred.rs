@@ -20,6 +20,8 @@ const SHORT: f64 = 0.02;
 /// A surge is this multiple of the rate before it, or, where what is risked is more than a part of the job, the second.
 const GROWTH: (f64, f64) = (4.0, 2.0);
 const GROWTH_JOB_PART: f64 = 0.06;
+/// No surge begins at this part of the user's bound, or above.
+const BOUNDED: f64 = 0.8;
 /// So much of what a surge sends beyond the rate before it arrives where the link has room for it.
 const ROOM: f64 = 0.5;
 /// Share of the queue that the surge would have made of a link no faster than before, from which on it is one.
@@ -91,14 +93,14 @@ impl Delay {
 
     /// The same of a train that left before the flow.
     pub(super) fn start_from_blurred(&mut self, now_ns: u64) -> bool {
-        let is_short = self.blur_ns < SHORT * self.path.rtt_ns() as f64;
-        if self.blur_ns == 0.0 || is_short || self.config.policy == Policy::Low {
-            self.blur_ns = 0.0;
+        let jitter_ns = core::mem::take(&mut self.blur_ns);
+        let is_short = jitter_ns < SHORT * self.path.rtt_ns() as f64;
+        if jitter_ns == 0.0 || is_short || self.config.policy == Policy::Low {
             return false;
         }
         self.starting = true;
         self.link *= 0.98;
-        self.surge_blurred(now_ns, self.blur_ns, self.link)
+        self.surge_blurred(now_ns, jitter_ns, self.link)
     }
 
     /// What looks like a queue of others may be jitter: only what passes of a surge tells.
@@ -114,8 +116,9 @@ impl Delay {
 
     /// A surge from this rate on, beside so much jitter.
     fn surge_blurred(&mut self, now_ns: u64, jitter_ns: f64, low: f64) -> bool {
-        let bounded = self.config.target > 0 && low >= self.config.target as f64;
-        if !self.starting || bounded {
+        let most = if self.config.target > 0 { self.config.target as f64 } else { f64::INFINITY };
+        // What the user permits beyond it would be too little to be seen.
+        if !self.starting || low <= 0.0 || low >= BOUNDED * most {
             return false;
         }
         let rtt = self.path.rtt_ns();
@@ -124,8 +127,9 @@ impl Delay {
         let queue_ns = self.path.queue_least(now_ns.saturating_sub(rtt / 4), now_ns);
         self.blur_ns = jitter_ns.min(JITTER_MOST * rtt as f64);
         self.goal = low;
-        self.rate = growth * low;
-        self.surge = Some(Surge::new((now_ns, rtt), (low, growth * low), queue_ns));
+        let high = (growth * low).min(most);
+        self.rate = high;
+        self.surge = Some(Surge::new((now_ns, rtt), (low, high), queue_ns));
         self.phase = Phase::Surge;
         true
     }
@@ -145,8 +149,8 @@ impl Delay {
         if now_ns < surge.until_ns.saturating_add(rtt).saturating_add(late as u64) {
             return;
         }
-        let span = (surge.until_ns - surge.began_ns) as f64;
-        let took = (now_ns - surge.marked_ns) as f64;
+        let span = surge.until_ns.saturating_sub(surge.began_ns) as f64;
+        let took = now_ns.saturating_sub(surge.marked_ns) as f64;
         // What would have come without the surge, and with all of it.
         let least = surge.low * took / 1e9;
         let all = least + (surge.high - surge.low) * span / 1e9;
