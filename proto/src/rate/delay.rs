@@ -15,7 +15,7 @@ mod blurred; // a start that jitter hides the link from
 mod train; // what a train shows
 mod probe; // bandwidth probe: what is taken where the queue is empty
 
-use self::blurred::Gaps;
+pub use self::blurred::Gaps;
 use self::ceiling::{Ceiling, LEAST_PACKETS, Restored};
 use self::clearing::Clearing;
 use self::climb::Climb;

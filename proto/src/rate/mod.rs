@@ -24,6 +24,8 @@ mod weight; // what a policy means in figures
 
 use alloc::boxed::Box;
 
+pub use self::delay::Gaps;
+
 /// No controller says more than this, bytes per second: 1 Tbit/s, above the 400 Gbit/s we aim at.
 pub const RATE_MAX: u64 = 125_000_000_000;
 /// The first train, packets. RFC 6928 lets TCP begin with 10; 16 give a dispersion over 15 gaps, and are 3 s of a 64 kbit/s line at worst.

@@ -12,6 +12,8 @@ use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use proto::rate::Gaps;
+
 use super::setup::{SETUP_BYTES, SetupKind, SetupMessage, wait};
 use crate::job::keys::JobSecret;
 use crate::probe::result::Train;
@@ -91,31 +93,22 @@ impl Tally {
         Train { sent: TRAIN_PACKETS, arrived, last: self.last, span, packet_bytes: self.packet_bytes, doubt }
     }
 
-    /// A link spreads packets evenly, jitter does not: the deviation of a packet's time, less for more of them (as `proto::rate` has it of its own trains).
+    /// How far wrong the train's rate may be, as `Train::doubt` has it: by the gaps between groups of packets that came together.
     fn doubt(&self) -> u8 {
-        // Groups: how many packets came together, and how long after the group before.
-        let (mut count, mut packets, mut seconds, mut squares) = (0_u16, 0.0, 0.0, 0.0);
-        let Some(&first) = self.came.first() else { return 0 };
-        let (mut before, mut group, mut size) = (first, first, 0.0);
-        for at in self.came.iter().copied().chain([self.came[self.came.len() - 1] + TOGETHER]) {
+        let (Some(&first), Some(&last)) = (self.came.first(), self.came.last()) else { return 0 };
+        let (mut gaps, mut before, mut group, mut size) = (Gaps::default(), first, first, 0.0);
+        for at in self.came.iter().copied().chain([last + TOGETHER]) {
             if at.saturating_duration_since(group) >= TOGETHER {
-                let took = group.saturating_duration_since(before).as_secs_f64();
-                if took > 0.0 {
-                    count += 1;
-                    packets += size;
-                    seconds += took;
-                    squares += took * took / size;
+                let took = group.saturating_duration_since(before);
+                if !took.is_zero() {
+                    gaps.push(size, took.as_nanos() as f64);
                 }
                 (before, group, size) = (group, at, 0.0);
             }
             size += 1.0;
         }
-        if count < 2 {
-            return 0;
-        }
-        let variance: f64 = packets * squares / (seconds * seconds) - 1.0;
         // Rounded down.
-        1 + (variance.max(0.0).sqrt() / f64::from(count) * 500.0).min(254.0) as u8
+        if gaps.count() < 2 { 0 } else { 1 + (gaps.doubt() * 500.0).min(254.0) as u8 }
     }
 
     /// What is said to who sent it.

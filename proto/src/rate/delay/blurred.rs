@@ -35,9 +35,9 @@ const JITTER_MOST: f64 = 0.5;
 const DOUBT: f64 = 1.0 / 400.0;
 const DOUBT_NS: f64 = 300_000.0;
 
-/// How far apart a train's reports came. A link spreads packets evenly, jitter does not.
+/// How far apart a train's packets, or the reports of them, came. A link spreads packets evenly, jitter does not.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Gaps {
+pub struct Gaps {
     count: u32,
     bytes: f64,
     ns: f64,
@@ -47,7 +47,7 @@ pub(super) struct Gaps {
 
 impl Gaps {
     /// So many bytes passed the link, arrived or lost, in this time.
-    pub(super) fn push(&mut self, bytes: f64, ns: f64) {
+    pub fn push(&mut self, bytes: f64, ns: f64) {
         if bytes > 0.0 {
             self.count += 1;
             self.bytes += bytes;
@@ -56,8 +56,15 @@ impl Gaps {
         }
     }
 
-    /// By what part of itself the train's rate may be wrong: the deviation of a byte's time, less for more reports.
-    fn doubt(&self) -> f64 {
+    /// How many gaps there were.
+    #[must_use]
+    pub const fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// By what part of itself the train's rate may be wrong: the deviation of a byte's time as a part of its mean, divided by the number of gaps.
+    #[must_use]
+    pub fn doubt(&self) -> f64 {
         let variance = self.bytes * self.squares / (self.ns * self.ns).max(1.0) - 1.0;
         maths::sqrt(variance.max(0.0)) / f64::from(self.count.max(1))
     }
