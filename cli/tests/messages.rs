@@ -576,11 +576,22 @@ fn a_daemon_says_of_each_ended_job_one_line_in_the_form_that_is_wanted() {
     for (form, options) in [("text", &["--ticket"][..]), ("json", &["--ticket", "--log", "json", "-v"])] {
         let mut open = daemon(at, options);
         let log = open.child.stderr.take().unwrap();
-        let run = |words: &[&str]| longhaul(at).arg("cp").args(words).output().unwrap().status.code();
-        assert_eq!(run(&["f", &format!("{}in/{form}", open.url)]), Some(0));
-        assert_eq!(run(&[&format!("{}in/{form}", open.url), "back"]), Some(0));
+        let (line, lines) = std::sync::mpsc::channel();
+        // Ends with the daemon.
+        std::thread::spawn(move || BufReader::new(log).lines().map_while(Result::ok).try_for_each(|it| line.send(it)));
+        let mut all = String::new();
+        let mut run = |words: &[&str], jobs: usize| {
+            assert_eq!(longhaul(at).arg("cp").args(words).output().unwrap().status.code(), Some(0), "{words:?}");
+            // The daemon's end of a job may be a moment behind the client's.
+            while all.matches("outcome").count() < jobs {
+                all += &lines.recv_timeout(std::time::Duration::from_secs(20)).expect("no line of the job's end");
+                all.push('\n');
+            }
+        };
+        run(&["f", &format!("{}in/{form}", open.url)], 1);
+        run(&[&format!("{}in/{form}", open.url), "back"], 2);
         open.child.kill().unwrap();
-        let all = std::io::read_to_string(log).unwrap();
+        all.extend(lines.iter().map(|it| it + "\n"));
         let jobs: Vec<&str> = all.lines().filter(|line| line.contains("outcome")).collect();
         assert_eq!(jobs.len(), 2, "{all}");
         assert!(!all.contains("Landlock {") && !all.contains("holds:"), "no structs: {all}");

@@ -178,12 +178,18 @@ fn ten_thousand_garbage_connects_leave_the_port_healthy() {
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     port.serves_within(Duration::from_secs(2));
     assert_eq!(port.counts.accepted.load(Ordering::Relaxed), 10_001);
-    // Those that look like TLS or a rail and were cut short go as soon as their end is seen.
-    let deadline = Instant::now() + SOON;
-    while held_by(port.address.port()) > 0 && Instant::now() < deadline {
+    // Those that look like TLS or a rail and were cut short go as soon as their end is seen, none because its time was over. An end that found
+    // the kernel's queue full comes when its sender's timer repeats it: seconds later on a machine that is busy.
+    let deadline = Instant::now() + 3 * PROVE;
+    while held_by(port.address.port()) > 0 {
+        assert!(Instant::now() < deadline, "connections that nobody lets go");
         thread::sleep(Duration::from_millis(10));
     }
-    assert_eq!(held_by(port.address.port()), 0, "connections that nobody lets go");
+    assert_eq!(
+        port.counts.expired.load(Ordering::Relaxed),
+        0,
+        "connections that were let go only when their time was over"
+    );
 }
 
 #[test]
