@@ -500,3 +500,10 @@ fn what_a_bucket_passes_at_once_is_not_the_link_behind_it() {
 fn a_short_job_risks_a_small_part_of_itself_at_a_time() {
     keep_both_bounds(&[(2336, 1.2, 1.2), (5279, 1.0, 1.15)]);
 }
+
+/// A step of a climb left at its rate until its echo was there, a round trip and a half later, and twice or four times what goes through was lost of it (1.20, 1.22
+/// and 1.23 times the file).
+#[test]
+fn of_a_step_of_a_climb_only_what_is_looked_at_leaves_at_its_rate() {
+    keep_both_bounds(&[(4600, 0.67, 1.1), (8585, 0.9, 1.1), (9253, 0.85, 1.05)]);
+}

@@ -351,8 +351,10 @@ impl Delay {
         if self.phase == Phase::Steady && !self.drain.running(now_ns) {
             self.rate = self.goal;
         }
-        if self.phase == Phase::Surge {
-            self.surge_on_time(now_ns);
+        match self.phase {
+            Phase::Surge => self.surge_on_time(now_ns),
+            Phase::Climb => self.climb_on_time(now_ns),
+            _ => {}
         }
         if let (Phase::Hold { .. } | Phase::Surge | Phase::Steady, Some(bound)) =
             (self.phase, self.ceiling.on_time(now_ns))
@@ -682,13 +684,17 @@ impl Delay {
 
     /// A flight after one of so many bytes that may be lost without much of the job being sent twice.
     fn flight_most(&self, before: f64) -> f64 {
-        let is_quiet = OBSERVE_NOISE_MULTIPLE * self.path.noise_ns() < self.path.rtt_ns() as f64 / 8.0;
         // Far off, a round trip of everybody's is more than what a policer drops of a flight.
-        if is_quiet && self.path.rtt_ns() < FAR_NS {
+        if self.is_quiet() && self.path.rtt_ns() < FAR_NS {
             (FLIGHT_GROWTH * before).max(before + FLIGHT_JOB_PART * self.job_bytes)
         } else {
             f64::INFINITY
         }
+    }
+
+    /// Jitter is little beside an eighth of the round trip.
+    fn is_quiet(&self) -> bool {
+        OBSERVE_NOISE_MULTIPLE * self.path.noise_ns() < self.path.rtt_ns() as f64 / 8.0
     }
 
     /// The next one: what is on its way counts as arrived, since its first part did.
