@@ -507,3 +507,10 @@ fn a_short_job_risks_a_small_part_of_itself_at_a_time() {
 fn of_a_step_of_a_climb_only_what_is_looked_at_leaves_at_its_rate() {
     keep_both_bounds(&[(4600, 0.67, 1.1), (8585, 0.9, 1.1), (9253, 0.85, 1.05)]);
 }
+
+/// What a policer's bucket passed of a flight was counted, and ten times the rate behind it went on for a round trip (1.40 times the file); and the time in which a
+/// job had nothing left to send would be (0.43 and 0.65 of the model).
+#[test]
+fn what_a_bucket_passed_of_a_flight_and_a_pause_after_it_are_no_measure() {
+    keep_both_bounds(&[(2876, 0.95, 1.15), (1209, 0.8, 1.65), (6230, 0.9, 1.15)]);
+}

@@ -8,6 +8,7 @@
 mod ceiling; // a rate above which the path loses what is sent, although no queue is seen
 mod clumps; // how clumped losses are
 mod look; // what passed in a while, and what of it arrived
+mod tail; // what arrives of a flight once its losses began
 mod climb; // a start without trains
 mod clearing; // all flows in doubt send little at the same moment
 mod surge; // more than the start has found
@@ -19,7 +20,7 @@ pub use self::blurred::Gaps;
 use self::ceiling::{Ceiling, LEAST_PACKETS, Restored};
 use self::clearing::Clearing;
 use self::climb::Climb;
-use self::look::Report;
+use self::look::{Look, Report};
 use self::probe::RAMP_WAIT_ROUNDS;
 use self::surge::Surge;
 use super::base_shift::BaseShift;
@@ -51,7 +52,7 @@ const START_REST: f64 = 0.3;
 const FLIGHT_MULTIPLE: [f64; 2] = [32.0, 8.0];
 /// ... and where the job is short, at most this multiple of the flight before, or that and this part of the job: what a policer drops of the last flight is
 /// sent again.
-const FLIGHT_GROWTH: f64 = 8.0;
+const FLIGHT_GROWTH: f64 = 4.0;
 const FLIGHT_JOB_PART: f64 = 0.08;
 /// From this round trip on, ns, no flight is less for the job's sake.
 const FAR_NS: u64 = 100_000_000;
@@ -60,8 +61,11 @@ const FLIGHT_SPAN_NS: u64 = 500_000;
 /// So many packets, and this share of a flight, are lost where it is asked whether it was too much.
 const FLIGHT_LOST_PACKETS: f64 = 8.0;
 const FLIGHT_LOST_SHARE: f64 = 0.1;
-/// Share of such a flight that leaves within an eighth of the round trip, so that its echo is soon a measure.
+/// Share of such a flight that leaves within an eighth of the round trip, so that its echo is soon a measure, and that of the rest of it ...
 const FLIGHT_FIRST: f64 = 0.6;
+const FLIGHT_REST: f64 = 0.4;
+/// ... and the first where the flight is more than `FLIGHT_JOB_PART` of the job: what is left out was lost behind policers more often than it was of use.
+const FLIGHT_FIRST_SHORT: f64 = 0.4;
 /// Where no train was seen spread out (the receiver's NIC merged it, or the link is far faster): the rate grows by this factor each time it was
 /// proved.
 const BLIND_GROWTH: f64 = 4.0;
@@ -180,6 +184,8 @@ pub(super) struct Delay {
     arriving: f64,
     /// What passed and what arrived of the first part of a first flight that was lost in part.
     lossy_first: Option<(f64, f64)>,
+    /// What passed and what arrived of a flight since its losses began.
+    tail: Look,
     /// Bytes that the flight may have; 0: it is no flight of the start.
     flight_bytes: f64,
     /// At which the first part of a first flight left, bytes per second.
@@ -252,6 +258,7 @@ impl Delay {
             ceiling: Ceiling::new(),
             arriving: 0.0,
             lossy_first: None,
+            tail: Look::default(),
             flight_bytes: 0.0,
             launched: 0.0,
             rest_until_ns: 0,
@@ -377,7 +384,7 @@ impl Delay {
             && self.link > 0.0
             && now_ns.saturating_sub(since_ns) >= self.path.rtt_ns() / 8
         {
-            self.rate = self.rate.min(START_REST * self.link).min(self.flight_rate(1.0 - FLIGHT_FIRST, 7.0 / 8.0));
+            self.rate = self.rate.min(START_REST * self.link).min(self.flight_rate(FLIGHT_REST, 7.0 / 8.0));
         }
         let is_due = core::mem::take(&mut self.train_due);
         if is_due {
@@ -587,6 +594,7 @@ impl Delay {
         // Losses are known later than arrivals: what left up to the newest arrival has passed, whatever became of it.
         self.passing = signal.passed.saturating_sub(self.sent) as f64;
         self.sent = self.sent.max(signal.passed);
+        self.count_tail(signal);
         let cleared = self.clearing.echoes(signal.now_ns, self.path.rtt_ns(), self.path.report_ns());
         if cleared {
             self.clearing.count(self.passing, self.arriving);
@@ -663,7 +671,9 @@ impl Delay {
     fn launch(&mut self, now_ns: u64, flight_bytes: f64, rate: f64) {
         self.starting = true;
         self.flight_bytes = flight_bytes;
-        self.rate = rate.min(self.flight_rate(FLIGHT_FIRST, 1.0 / 8.0));
+        let is_short = flight_bytes > FLIGHT_JOB_PART * self.job_bytes;
+        let first = if is_short { FLIGHT_FIRST_SHORT } else { FLIGHT_FIRST };
+        self.rate = rate.min(self.flight_rate(first, 1.0 / 8.0));
         self.launched = self.rate;
         self.phase = Phase::Verify { since_ns: now_ns };
     }
@@ -737,6 +747,7 @@ impl Delay {
         let most = self.next_flight(signal) * 1e9 / self.path.rtt_ns() as f64;
         let whole = (0.98 * self.link).max(self.rate).min(most.max(self.rate));
         let report = Report { passed, arrived, interval_ns: span as f64, ..self.report(signal) };
+        let report = self.lasting(report);
         self.ceiling.suspect(&report, share, known, whole);
         self.goal = self.ceiling.bound().unwrap_or(self.rate);
         self.rate = self.goal;
@@ -749,7 +760,7 @@ impl Delay {
 
     /// A first flight's rest was less than the link would have borne.
     fn rest_is_small(&self) -> bool {
-        self.flight_rate(1.0 - FLIGHT_FIRST, 7.0 / 8.0) < START_REST * self.link
+        self.flight_rate(FLIGHT_REST, 7.0 / 8.0) < START_REST * self.link
     }
 
     /// What the bottleneck passes of this flow, lost bytes counted as passed, bytes per second: mean over the last round, but not from
