@@ -83,6 +83,9 @@ const INTEGRAL_ROUNDS: f64 = 12.0;
 /// Packets that came close together raise the link to this multiple of what arrives, at most.
 const DISPERSED_MOST: f64 = 16.0;
 
+/// Beside others the link counts as no faster than this multiple of the most that arrived in a round.
+const SHARED_MOST: f64 = 8.0;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Waiting for the train's echo, or for the first packet where a train was seen before. from: new, on_quiet; to: Verify, Climb, Surge
@@ -163,6 +166,9 @@ pub(super) struct Delay {
     below_target_rounds: f64,
     /// Our delivered rate when the link was last full, bytes per second.
     full: f64,
+    /// The most that arrived in a round, bytes per second, and what had arrived when this one began.
+    arrived_most: f64,
+    round_delivered: u64,
     /// Share of loss when the probe began.
     probe_loss_before: f64,
     stepped_ns: u64,
@@ -243,6 +249,8 @@ impl Delay {
             probed_from: 0.0,
             below_target_rounds: 0.0,
             full: 0.0,
+            arrived_most: 0.0,
+            round_delivered: 0,
             probe_loss_before: 0.0,
             stepped_ns: now_ns,
             round_from_ns: now_ns,
@@ -853,7 +861,8 @@ impl Delay {
 
     /// Beside a flow that fills the queue whatever this one does: take a share as such a flow does.
     fn beside_competitor(&mut self, signal: &Signal, elapsed: f64, queue: f64, passed: f64) -> bool {
-        let (weight, link) = (self.weight(), self.link);
+        // A bucket's packets came close together: a share of what they seem to show would be a flood.
+        let (weight, link) = (self.weight(), self.link.min(SHARED_MOST * self.arrived_most));
         if weight.ceiling == 0.0 || signal.limited {
             return false;
         }
@@ -900,6 +909,9 @@ impl Delay {
     }
 
     fn on_round(&mut self, now: u64, target: f64) {
+        let came = self.delivered.saturating_sub(self.round_delivered) as f64;
+        self.round_delivered = self.delivered;
+        self.arrived_most = self.arrived_most.max(came * 1e9 / now.saturating_sub(self.round_from_ns).max(1) as f64);
         let packet = f64::from(self.config.packet_bytes);
         let least = self.path.queue_least(self.round_from_ns, now);
         let few = (4.0 * packet * 1e9 / self.link.max(1.0)).min(target / 4.0);
