@@ -80,9 +80,6 @@ const SPARSE_NS: u64 = 2_000_000_000;
 /// Time constant, in rounds, of the integral (12 R of docs/design/003).
 const INTEGRAL_ROUNDS: f64 = 12.0;
 
-/// Packets that came close together raise the link to this multiple of what arrives, at most.
-const DISPERSED_MOST: f64 = 16.0;
-
 /// Beside others the link counts as no faster than this multiple of the most that arrived in a round.
 const SHARED_MOST: f64 = 8.0;
 
@@ -810,8 +807,7 @@ impl Delay {
         let passed = self.passed() * (1.0 - self.loss.overflow()) * (1.0 - self.loss.marks() / 2.0);
         // Only what arrives proves a link; what is lost may have been too much for it.
         let arrived = passed * (1.0 - self.loss.latest());
-        // Packets that passed a bucket close together say little of the rate behind it.
-        self.link = self.link.max(arrived).max(self.dispersed(signal).min(DISPERSED_MOST * arrived));
+        self.link = self.link.max(arrived).max(self.dispersed(signal));
         // What is lost at a ceiling without a queue is nobody's queue.
         let alone = self.ceiling.bound().is_some() && queue < target;
         if !alone && self.beside_competitor(signal, elapsed, queue, passed) {
