@@ -489,8 +489,8 @@ fn losses_in_bursts_do_not_starve_a_job() {
 }
 
 /// A shaper's bucket passes packets at the wire's rate: two of them were taken for a link of gigabits, and a competitor's share of that was sent (3.0 times the
-/// file); and what the start sent on a round trip later, when the bucket was empty, was lost (2.0 times);
-/// a share of what it seemed to be was sent beside others who were not there (4.9 and 2.5 times).
+/// file); and what the start sent on a round trip later, when the bucket was empty, was lost (2.0 times).
+/// The competitive mode took its share of what such a link seemed to be, although nobody else was there (4.9 and 2.5 times).
 #[test]
 fn what_a_bucket_passes_at_once_is_not_the_link_behind_it() {
     keep_both_bounds(&[(586, 0.95, 1.01), (8874, 0.95, 1.3), (3818, 0.95, 1.4), (4836, 0.95, 1.2)]);

@@ -30,6 +30,7 @@ const OWN_FIRST: f64 = 0.1;
 const OWN_MOST: f64 = 0.25;
 /// Packets after the first loss that show what the ceiling is: the bucket is empty then.
 const EMPTY_PACKETS: f64 = 8.0;
+/// A step of so many packets shows it whole: the bucket holds fewer than a train.
 const MANY_PACKETS: f64 = 128.0;
 
 /// One step.
@@ -114,7 +115,7 @@ impl Delay {
         let own = if climb.before.0 > 0.0 { own.min(OWN_MOST) } else { OWN_FIRST };
         let chance = 3.0 * maths::sqrt(own.max(0.02) * (1.0 - own) / passed.max(1.0));
         if lost >= LOST_PACKETS && share > own + LOST_MORE + chance {
-            // Beside so many a bucket's few count for little, and the step may be over before more of it come.
+            // The step may be over before more of it come.
             let empty = if passed >= MANY_PACKETS { from } else { climb.empty.unwrap_or(from) };
             if now.passed.saturating_sub(empty.passed) as f64 >= EMPTY_PACKETS * packet {
                 self.climbed_too_far(signal, &climb, (empty, now), own);
