@@ -443,6 +443,7 @@ impl Delay {
     pub(super) fn on_signal(&mut self, signal: &Signal) {
         self.path.on_signal(signal);
         self.count(signal);
+        self.base_shift.on_signal(&self.path, signal, self.passing, self.passed());
         self.look_for_ceiling(signal);
         let began = !matches!(self.phase, Phase::Verify { .. } | Phase::Prove) || !self.late_echo(signal);
         match self.phase {
@@ -789,7 +790,7 @@ impl Delay {
         }
         // A path that became longer loses no more for it; a queue that many filled at once does.
         let calm = self.loss.overflow() == 0.0 && self.loss.latest() <= self.loss.usual() + REBASE_LOSS;
-        if self.base_shift.on_signal(&self.path, signal) && calm {
+        if self.base_shift.is_over(&self.path, now) && calm {
             // Only the way is longer: the rate that filled it fills it still.
             self.path.rebase();
             self.drain = QueueDrain::new(now);
