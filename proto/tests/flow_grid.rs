@@ -535,3 +535,9 @@ fn keep_the_queue(these: &[(usize, f64)]) {
 fn a_queue_of_the_flows_own_is_no_longer_path() {
     keep_the_queue(&[(2753, 8.0), (2124, 10.0), (3023, 60.0), (8393, 10.0), (606, 35.0), (1532, 25.0)]);
 }
+
+/// What the start of a far job had sent too much stood for three round trips of five to eight (26, 53, 78 and 64 ms).
+#[test]
+fn what_a_start_left_in_the_queue_is_given_back_with_the_echo_of_its_end() {
+    keep_the_queue(&[(243, 5.0), (155, 10.0), (9005, 15.0), (6177, 5.0)]);
+}

@@ -852,7 +852,7 @@ impl Delay {
             self.goal = if whole { bound } else { self.goal.min(bound) };
         }
         let share = (self.goal / self.link.max(1.0)).clamp(0.02, 1.0);
-        let held = self.drain.held_back(&mut self.path, now, queue, share, self.config.policy == Policy::Low);
+        let held = self.drain.held_back(&mut self.path, now, (queue, target), share, self.config.policy == Policy::Low);
         self.rate = (self.goal * (1.0 - held)).max(sparse);
     }
 

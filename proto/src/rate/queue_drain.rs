@@ -24,6 +24,10 @@ const JOIN_SHARE: f64 = 0.1;
 const DEEP_QUEUE_NS: f64 = 12_000_000.0;
 /// There a flow joins only when the queue has fallen to this share of its usual delay.
 const JOIN_DEEP_SHARE: f64 = 0.4;
+/// A start that left more than so many targets in the queue, and jitter, sent too much ...
+const OVERSHOOT_TARGETS: f64 = 4.0;
+/// ... and gives it back as soon as the echo of its end is there, where so much of the link is its own.
+const OVERSHOOT_SHARE: f64 = 0.8;
 /// A drain goes this far beyond the queue that is seen, ns of the bottleneck's time: the error of the measurement.
 const EXTRA_NS: f64 = 300_000.0;
 
@@ -96,8 +100,16 @@ impl QueueDrain {
         self.count > 0 && (self.from_ns.saturating_add(rtt)..=until).contains(&now_ns)
     }
 
-    /// The part of the rate to hold back now. `low`: a scavenger, which takes the word of no drain for more room.
-    pub(super) fn held_back(&mut self, path: &mut Path, now_ns: u64, queue_ns: f64, share: f64, low: bool) -> f64 {
+    /// The part of the rate to hold back now. `queue_ns`, `target_ns`: what waits, and what should. `low`: a scavenger, which takes the word of no drain for
+    /// more room.
+    pub(super) fn held_back(
+        &mut self,
+        path: &mut Path,
+        now_ns: u64,
+        (queue_ns, target_ns): (f64, f64),
+        share: f64,
+        low: bool,
+    ) -> f64 {
         let echo_ns = self.from_ns.saturating_add(path.rtt_ns());
         if self.late_ns.is_none() && self.held_ns > 0.0 && now_ns >= echo_ns {
             self.late_ns = path.late_mean(echo_ns.saturating_sub(path.round_ns()), echo_ns);
@@ -128,8 +140,14 @@ impl QueueDrain {
         // A newcomer has seen no empty path yet, and who has just found a lower base may find a still lower one.
         let soon = self.count < 2 || self.extra_ns > EXTRA_NS || (path.is_uncertain() && round <= 2 * path.rtt_ns());
         // Up to half longer, by chance: one begins, the others see it and help, instead of all beginning at once.
-        let pause =
-            if soon { 3 * round } else { (INTERVAL_ROUNDS * round).max(INTERVAL_NS_MIN) / 256 * (256 + self.chance) };
+        let overshot = self.count < 2
+            && share > OVERSHOOT_SHARE
+            && queue_ns > OVERSHOOT_TARGETS * target_ns + 2.0 * path.noise_ns();
+        let pause = match (overshot, soon) {
+            (true, _) => round,
+            (_, true) => 3 * round,
+            _ => (INTERVAL_ROUNDS * round).max(INTERVAL_NS_MIN) / 256 * (256 + self.chance),
+        };
         if !join && since <= pause {
             return 0.0;
         }
