@@ -493,7 +493,7 @@ fn losses_in_bursts_do_not_starve_a_job() {
 /// The competitive mode took its share of what such a link seemed to be, although nobody else was there (4.9 and 2.5 times).
 #[test]
 fn what_a_bucket_passes_at_once_is_not_the_link_behind_it() {
-    keep_both_bounds(&[(586, 0.95, 1.01), (8874, 0.95, 1.3), (3818, 0.95, 1.4), (4836, 0.95, 1.2)]);
+    keep_both_bounds(&[(586, 0.95, 1.01), (8874, 0.95, 1.3), (3818, 0.85, 1.25), (4836, 0.95, 1.15)]);
 }
 
 /// Of a short job a first flight was a third or more, and a policer dropped most of it (1.64, 1.64 and 1.90 times the file).
@@ -540,4 +540,11 @@ fn a_queue_of_the_flows_own_is_no_longer_path() {
 #[test]
 fn what_a_start_left_in_the_queue_is_given_back_with_the_echo_of_its_end() {
     keep_the_queue(&[(243, 5.0), (155, 10.0), (9005, 15.0), (6177, 5.0)]);
+}
+
+/// Far away, a link that a bucket had made seem a hundred times as fast was hunted for its part of that each round trip: a queue of up to two seconds stood (1376,
+/// 554 and 111 ms).
+#[test]
+fn a_link_that_a_bucket_made_seem_fast_keeps_no_queue() {
+    keep_the_queue(&[(2519, 120.0), (8026, 15.0), (4836, 20.0)]);
 }

@@ -26,6 +26,10 @@ const TRAIN_BLURRED: f64 = 0.25;
 const BLURRED: f64 = 0.15;
 /// Share of the queue that the surge would have made of a link no faster than before, from which on it is one.
 const QUEUE_SHARE: f64 = 0.25;
+/// The link is at most so many times as fast as the queue says that a surge made, since others may have sent more at that moment, too ...
+const LINK_MOST: f64 = 4.0;
+/// ... or as the rate before it.
+const LINK_LEAST: f64 = 2.5;
 
 /// One surge.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -143,11 +147,15 @@ impl Delay {
     }
 
     pub(super) fn surge_over(&mut self, signal: &Signal, grown_ns: f64) {
-        let low = self.surge.take().map_or(self.goal, |it| it.low);
+        let surge = self.surge.take();
+        let low = surge.map_or(self.goal, |it| it.low);
         self.goal = low;
         self.rate = low;
         if grown_ns > QUEUE_ALONE_NS + 2.0 * self.path.start_noise_ns() {
             self.drain.shed(signal.now_ns, grown_ns);
+            // What was sent beyond the rate before takes the link this long: a train that a shaper's bucket passed made it seem far faster.
+            let more = surge.map_or(0.0, |it| (it.high - it.low) * it.until_ns.saturating_sub(it.began_ns) as f64);
+            self.link = self.link.min((LINK_MOST * more / grown_ns).max(LINK_LEAST * low));
         }
         self.jumped_arrival_ns = self.arrival_ns;
         self.stepped_ns = signal.now_ns;
