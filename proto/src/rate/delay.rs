@@ -597,6 +597,7 @@ impl Delay {
         self.delivered = self.delivered.max(signal.delivered);
         self.arriving = arrived as f64;
         self.loss.count(arrived as f64, signal.lost as f64, signal.marked as f64);
+        self.ceiling.count_lost(signal.lost as f64);
         // Losses are known later than arrivals: what left up to the newest arrival has passed, whatever became of it.
         self.passing = signal.passed.saturating_sub(self.sent) as f64;
         self.sent = self.sent.max(signal.passed);

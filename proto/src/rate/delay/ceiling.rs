@@ -99,6 +99,10 @@ const TRICKLE_NS: f64 = 100_000_000.0;
 const TRICKLE_PULSE_PACKETS: f64 = 4.0;
 const TRICKLE_MORE: f64 = 3.0;
 const TRICKLE_ROUNDS: f64 = 16.0;
+/// A ceiling for which no more packets than these are known to be lost, a round after its first echo, is none.
+const OVERTAKEN_PACKETS: f64 = 1.5;
+/// Where packets overtake each other so much of what seems lost has to be known to be.
+const OVERTAKEN_SHARE: f64 = 0.25;
 /// The least ceiling, and what is sent before anything is known, packets a second.
 pub(super) const LEAST_PACKETS: f64 = 10.0;
 
@@ -172,6 +176,11 @@ pub(super) struct Ceiling {
     arriving: f64,
     /// When the first of a series of tests, each at a lower rate, began: what is lost of what left before is no news.
     lowered_ns: u64,
+    /// Bytes known lost since the look began after which a ceiling was asked for, and when it was.
+    known_lost: f64,
+    asked_ns: u64,
+    /// What seemed lost once came after all.
+    overtaken: bool,
 }
 
 /// A rate that was given up for a test whose answer was "the path's own", bytes per second.
@@ -207,7 +216,15 @@ impl Ceiling {
             restored: None,
             arriving: 0.0,
             lowered_ns: 0,
+            known_lost: 0.0,
+            asked_ns: 0,
+            overtaken: false,
         }
+    }
+
+    /// So many bytes are known to be lost. Reports say sooner what passed and did not arrive, but of that some was only overtaken.
+    pub(super) fn count_lost(&mut self, bytes: f64) {
+        self.known_lost += bytes;
     }
 
     /// The bound in force, bytes per second; none: no ceiling is known.
@@ -278,6 +295,7 @@ impl Ceiling {
         self.look.add(report);
         self.ceiling = self.enough(report.packet_bytes);
         self.free_rate = back;
+        self.asked_ns = report.now_ns;
         if known {
             let rest = self.look.share();
             if rest < share && rest > REST_OWN * share {
@@ -372,6 +390,9 @@ impl Ceiling {
         self.look = Look::default();
         self.look_from_ns = now_ns;
         self.again = false;
+        if self.state == State::Free {
+            self.known_lost = 0.0;
+        }
     }
 
     /// More is lost than the path's own, by more than chance: the share.
@@ -413,12 +434,34 @@ impl Ceiling {
             let weight = (report.interval_ns / report.round_ns.max(1) as f64).min(1.0);
             self.arriving += (report.arrived * 1e9 / report.interval_ns - self.arriving) * weight;
         }
+        if self.was_overtaken(report) {
+            return;
+        }
         match self.state {
             State::Free => self.watch(report),
             State::Test { .. } => self.test(report),
             State::Hold { .. } => self.hold(report),
             State::Pulse { .. } => self.pulse(report),
         }
+    }
+
+    /// Nothing of what seemed lost was: packets had overtaken each other. What was given up for it is taken up again.
+    fn was_overtaken(&mut self, report: &Report) -> bool {
+        let known_ns = report.echo_ns(self.asked_ns).saturating_add(report.round_ns);
+        if self.state == State::Free
+            || report.now_ns < known_ns
+            || self.known_lost > OVERTAKEN_PACKETS * report.packet_bytes
+        {
+            return false;
+        }
+        self.restored = Some(match self.state {
+            State::Test { back: Back::Start(rate), .. } => Restored::Start(rate),
+            _ => Restored::Whole(if self.free_rate < f64::INFINITY { self.free_rate } else { report.rate }),
+        });
+        self.overtaken = true;
+        self.hold_rounds = HOLD_ROUNDS.0;
+        self.forget_ceiling(report.now_ns);
+        true
     }
 
     /// A look is over: after a round and enough packets, or in a flood.
@@ -442,6 +485,9 @@ impl Ceiling {
         }
         let packets = self.look.passed / report.packet_bytes;
         match self.excess(report.packet_bytes) {
+            Some(_) if self.overtaken && self.known_lost < OVERTAKEN_SHARE * self.look.lost() => {
+                self.begin_look(report.now_ns);
+            }
             // A little more is looked at twice: it was picked out of many looks for being more.
             Some(share) if !self.look.queued && self.is_little(share) && !self.again => {
                 self.again = true;
@@ -470,6 +516,9 @@ impl Ceiling {
 
     /// As much is sent from now on as arrived in the look.
     fn lower(&mut self, report: &Report, before: f64, back: Back) {
+        if self.state == State::Free {
+            self.asked_ns = report.now_ns;
+        }
         let rate = self.bound().unwrap_or(report.rate);
         // A flood from before may still arrive; else what was sent is known better than what a few packets show of it.
         let flood = self.look.sent_rate() > 1.1 * rate;
