@@ -13,6 +13,8 @@ fi
 cd "$(dirname "$shipped")"
 name=$(basename "$shipped")
 "$objcopy" --only-keep-debug --compress-debug-sections=zlib "$built" "$name.debug"
-"$objcopy" --strip-all --add-gnu-debuglink="$name.debug" "$built" "$name.new"
+# What the linker warned of and the compiler's name are of no use to who runs it.
+"$objcopy" --strip-all --remove-section='.gnu.warning.*' --remove-section=.comment \
+    --add-gnu-debuglink="$name.debug" "$built" "$name.new"
 # Moved into place: a running longhaul keeps the file that it was started from.
 mv -f "$name.new" "$name"
