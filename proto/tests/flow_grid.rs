@@ -555,3 +555,10 @@ fn a_link_that_a_bucket_made_seem_fast_keeps_no_queue() {
 fn where_nothing_was_lost_no_ceiling_stands() {
     have_of_the_model(&[(5525, 0.85), (3830, 0.5)]);
 }
+
+/// A job's last packets were lost, and the reports of what little was on its way then made the rate a thousandth of what it was: nine tenths of the time went into
+/// the last 27 packets (0.12 of the model).
+#[test]
+fn a_sender_that_has_little_left_to_send_keeps_its_rate() {
+    have_of_the_model(&[(1251, 0.5)]);
+}

@@ -840,7 +840,9 @@ impl Delay {
         // A flow of many adds less: together they add the root of their number, and not each the same part of the link.
         let many = (FEW * passed / self.link.max(1.0)).clamp(0.0, 1.0);
         let more = if self.config.policy == Policy::Low { self.link } else { self.link * three_quarters(many) };
-        let next = passed * (1.0 + error - self.take + growth) + PROBE_GAIN * weight.gain * more;
+        // What passes of a sender that has little to send is no measure of what would.
+        let base = if signal.limited { passed.max(self.goal * (1.0 - self.loss.overflow())) } else { passed };
+        let next = base * (1.0 + error - self.take + growth) + PROBE_GAIN * weight.gain * more;
         self.goal = if signal.limited { next.min(self.goal) } else { next };
         // Two packets a round keep the signals coming. A round is four reports at least, and reports wait for packets: who sends few must not
         // therefore send fewer.
