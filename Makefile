@@ -152,7 +152,7 @@ policers: ## policers of 1 Mbit/s to 1 Gbit/s in virtual time: what was sent bes
 	mkdir -p target/bench
 	POLICERS=$(CURDIR)/target/bench/policers.jsonl cargo test --release --locked -p longhaul-proto --test flow_policer a_policer_is_found -- --nocapture
 
-crowd: ## ten to ten thousand flows on one bottleneck in virtual time, ours by policy and others: target/bench/crowd.jsonl (an hour of one core; FLOWS=1000: of that many alone)
+crowd: ## ten to ten thousand flows on one bottleneck in virtual time, ours by policy and others: target/bench/crowd.jsonl (ten minutes; FLOWS=1000: of that many alone)
 	mkdir -p target/bench
 	CROWD=$(CURDIR)/target/bench/crowd.jsonl cargo test --release --locked -p longhaul-proto --test rate_fair crowds_of_ten -- --nocapture
 
