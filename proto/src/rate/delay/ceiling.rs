@@ -315,6 +315,7 @@ impl Ceiling {
     pub(super) fn settle(&mut self, now_ns: u64, rate: f64, (own, own_packets): (f64, f64)) {
         self.ceiling = MARGIN * rate;
         self.free_rate = f64::INFINITY;
+        self.asked_ns = now_ns;
         (self.own, self.own_packets) = (own.min(OWN_MOST), own_packets.max(1.0));
         (self.more, self.settle_rounds) = (PULSE_FIRST, f64::MAX);
         self.state = State::Hold { since_ns: now_ns };
