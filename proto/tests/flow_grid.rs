@@ -564,7 +564,7 @@ fn a_link_that_a_bucket_made_seem_fast_keeps_no_queue() {
     keep_the_queue(&[(2519, 120.0), (8026, 15.0), (4836, 20.0)]);
 }
 
-/// Packets that jitter let overtake each other seemed lost for a moment, and a ceiling of a sixteenth of the link stood for five seconds although no packet was ever
+/// Packets that jitter reordered seemed lost for a moment, and a ceiling of a sixteenth of the link stood for five seconds although no packet was ever
 /// lost (0.19 and 0.20 of the model).
 #[test]
 fn where_nothing_was_lost_no_ceiling_stands() {

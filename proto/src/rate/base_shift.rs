@@ -26,7 +26,7 @@ struct Jump {
 }
 
 impl Jump {
-    /// The delay went up with the path, and stays there; what of a queue stood before may go.
+    /// The delay went up with the path, and stays there. What of a queue stood before may go, up to half of the jump: more would let any queue that is worked off pass for it.
     fn stays(&self, path: &Path) -> bool {
         let (queue, before, height) = (path.queue_ns() as f64, self.before_ns as f64, self.height_ns as f64);
         let least = before - before.min(height / 2.0) + STAYS.0 * height;
@@ -66,13 +66,13 @@ impl BaseShift {
         }
     }
 
-    /// True, once: the base delay of `path` is out of date.
-    pub(super) fn is_over(&mut self, path: &Path, now_ns: u64) -> bool {
+    /// True, once: the path became longer, and its base delay is out of date.
+    pub(super) fn has_shifted(&mut self, path: &Path, now_ns: u64) -> bool {
         let lasts_ns = path.rtt_ns().saturating_mul(2);
-        let is_over = self.jumped.is_some_and(|jump| now_ns.saturating_sub(jump.at_ns) > lasts_ns);
-        if is_over {
+        let has_shifted = self.jumped.is_some_and(|jump| now_ns.saturating_sub(jump.at_ns) > lasts_ns);
+        if has_shifted {
             *self = Self::new();
         }
-        is_over
+        has_shifted
     }
 }

@@ -22,7 +22,7 @@ use self::clearing::Clearing;
 use self::climb::Climb;
 use self::look::{Look, Report};
 use self::probe::RAMP_WAIT_ROUNDS;
-use self::surge::Surge;
+use self::surge::{LINK_LEAST, Surge};
 use super::base_shift::BaseShift;
 use super::competitor::{Competitor, Observation};
 use super::loss::LossClassifier;
@@ -553,7 +553,7 @@ impl Delay {
             }
             self.goal = if small { passed } else { 0.9 * passed };
             // Or nobody is, and the train went through a shaper's bucket: who asked for all of the link had half of it at least.
-            self.link = self.link.min(2.5 * passed);
+            self.link = self.link.min(LINK_LEAST * passed);
             self.drain.pay(signal.now_ns, self.path.round_ns().saturating_mul(5));
             if small {
                 // What still arrives of the flight was its rest, which was little: no measure.
@@ -791,7 +791,7 @@ impl Delay {
         }
         // A path that became longer loses no more for it; a queue that many filled at once does.
         let calm = self.loss.overflow() == 0.0 && self.loss.latest() <= self.loss.usual() + REBASE_LOSS;
-        if self.base_shift.is_over(&self.path, now) && calm {
+        if self.base_shift.has_shifted(&self.path, now) && calm {
             // Only the way is longer: the rate that filled it fills it still.
             self.path.rebase();
             self.drain = QueueDrain::new(now);
@@ -841,8 +841,8 @@ impl Delay {
         let many = (FEW * passed / self.link.max(1.0)).clamp(0.0, 1.0);
         let more = if self.config.policy == Policy::Low { self.link } else { self.link * three_quarters(many) };
         // What passes of a sender that has little to send is no measure of what would.
-        let base = if signal.limited { passed.max(self.goal * (1.0 - self.loss.overflow())) } else { passed };
-        let next = base * (1.0 + error - self.take + growth) + PROBE_GAIN * weight.gain * more;
+        let reference = if signal.limited { passed.max(self.goal * (1.0 - self.loss.overflow())) } else { passed };
+        let next = reference * (1.0 + error - self.take + growth) + PROBE_GAIN * weight.gain * more;
         self.goal = if signal.limited { next.min(self.goal) } else { next };
         // Two packets a round keep the signals coming. A round is four reports at least, and reports wait for packets: who sends few must not
         // therefore send fewer.

@@ -143,10 +143,12 @@ impl QueueDrain {
         let overshot = self.count < 2
             && share > OVERSHOOT_SHARE
             && queue_ns > OVERSHOOT_TARGETS * target_ns + 2.0 * path.noise_ns();
-        let pause = match (overshot, soon) {
-            (true, _) => round,
-            (_, true) => 3 * round,
-            _ => (INTERVAL_ROUNDS * round).max(INTERVAL_NS_MIN) / 256 * (256 + self.chance),
+        let pause = if overshot {
+            round
+        } else if soon {
+            3 * round
+        } else {
+            (INTERVAL_ROUNDS * round).max(INTERVAL_NS_MIN) / 256 * (256 + self.chance)
         };
         if !join && since <= pause {
             return 0.0;

@@ -99,10 +99,10 @@ const TRICKLE_NS: f64 = 100_000_000.0;
 const TRICKLE_PULSE_PACKETS: f64 = 4.0;
 const TRICKLE_MORE: f64 = 3.0;
 const TRICKLE_ROUNDS: f64 = 16.0;
-/// A ceiling for which no more packets than these are known to be lost, a round after its first echo, is none.
-const OVERTAKEN_PACKETS: f64 = 1.5;
-/// Where packets overtake each other so much of what seems lost has to be known to be.
-const OVERTAKEN_SHARE: f64 = 0.25;
+/// A ceiling for which no more packets than these are known to be lost, a round after its first echo, was reordering.
+const REORDERED_PACKETS: f64 = 1.5;
+/// On a path that reorders so much of what seems lost has to be known to be.
+const REORDERED_SHARE: f64 = 0.25;
 /// The least ceiling, and what is sent before anything is known, packets a second.
 pub(super) const LEAST_PACKETS: f64 = 10.0;
 
@@ -179,8 +179,8 @@ pub(super) struct Ceiling {
     /// Bytes known lost since the look began after which a ceiling was asked for, and when it was.
     known_lost: f64,
     asked_ns: u64,
-    /// What seemed lost once came after all.
-    overtaken: bool,
+    /// What seemed lost was reordered once.
+    reorders: bool,
 }
 
 /// A rate that was given up for a test whose answer was "the path's own", bytes per second.
@@ -218,11 +218,11 @@ impl Ceiling {
             lowered_ns: 0,
             known_lost: 0.0,
             asked_ns: 0,
-            overtaken: false,
+            reorders: false,
         }
     }
 
-    /// So many bytes are known to be lost. Reports say sooner what passed and did not arrive, but of that some was only overtaken.
+    /// So many bytes are known to be lost. Reports say sooner what passed and did not arrive, but some of that may have been reordered.
     pub(super) fn count_lost(&mut self, bytes: f64) {
         self.known_lost += bytes;
     }
@@ -435,7 +435,7 @@ impl Ceiling {
             let weight = (report.interval_ns / report.round_ns.max(1) as f64).min(1.0);
             self.arriving += (report.arrived * 1e9 / report.interval_ns - self.arriving) * weight;
         }
-        if self.was_overtaken(report) {
+        if self.was_reordered(report) {
             return;
         }
         match self.state {
@@ -446,12 +446,12 @@ impl Ceiling {
         }
     }
 
-    /// Nothing of what seemed lost was: packets had overtaken each other. What was given up for it is taken up again.
-    fn was_overtaken(&mut self, report: &Report) -> bool {
+    /// Nothing of what seemed lost was: packets had been reordered. What was given up for it is taken up again.
+    fn was_reordered(&mut self, report: &Report) -> bool {
         let known_ns = report.echo_ns(self.asked_ns).saturating_add(report.round_ns);
         if self.state == State::Free
             || report.now_ns < known_ns
-            || self.known_lost > OVERTAKEN_PACKETS * report.packet_bytes
+            || self.known_lost > REORDERED_PACKETS * report.packet_bytes
         {
             return false;
         }
@@ -459,7 +459,7 @@ impl Ceiling {
             State::Test { back: Back::Start(rate), .. } => Restored::Start(rate),
             _ => Restored::Whole(if self.free_rate < f64::INFINITY { self.free_rate } else { report.rate }),
         });
-        self.overtaken = true;
+        self.reorders = true;
         self.hold_rounds = HOLD_ROUNDS.0;
         self.forget_ceiling(report.now_ns);
         true
@@ -486,7 +486,7 @@ impl Ceiling {
         }
         let packets = self.look.passed / report.packet_bytes;
         match self.excess(report.packet_bytes) {
-            Some(_) if self.overtaken && self.known_lost < OVERTAKEN_SHARE * self.look.lost() => {
+            Some(_) if self.reorders && self.known_lost < REORDERED_SHARE * self.look.lost() => {
                 self.begin_look(report.now_ns);
             }
             // A little more is looked at twice: it was picked out of many looks for being more.

@@ -26,10 +26,11 @@ const TRAIN_BLURRED: f64 = 0.25;
 const BLURRED: f64 = 0.15;
 /// Share of the queue that the surge would have made of a link no faster than before, from which on it is one.
 const QUEUE_SHARE: f64 = 0.25;
-/// The link is at most so many times as fast as the queue says that a surge made, since others may have sent more at that moment, too ...
+/// What a surge sent beyond the rate before, by the queue that it made, is the link's rate; it counts as at most so many times that, since others may have sent more
+/// at that moment, too ...
 const LINK_MOST: f64 = 4.0;
-/// ... or as the rate before it.
-const LINK_LEAST: f64 = 2.5;
+/// ... but as at least so many times what goes through of this flow.
+pub(super) const LINK_LEAST: f64 = 2.5;
 
 /// One surge.
 #[derive(Debug, Clone, Copy, PartialEq)]
