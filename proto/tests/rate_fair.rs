@@ -130,7 +130,7 @@ fn fair_is_neither_starved_by_cubic_and_bbr_nor_starves_them() {
         (ControllerKind::Cubic, 0.25, 0.22),
         (ControllerKind::Cubic, 1.0, 0.25),
         (ControllerKind::Cubic, 4.0, 0.22),
-        (ControllerKind::Bbr, 0.25, 0.05),
+        (ControllerKind::Bbr, 0.25, 0.04),
         (ControllerKind::Bbr, 1.0, 0.14),
         (ControllerKind::Bbr, 4.0, 0.16),
     ] {
@@ -190,6 +190,60 @@ fn target_and_minimum_bound_a_flow_that_runs() {
     assert!(at(11, 15) >= 0.95, "free again {}", at(11, 15));
     assert!((0.48..=0.501).contains(&at(16, 20)), "fixed {}", at(16, 20));
     assert!(at(25, 40) >= 0.45, "minimum beside CUBIC {}", at(25, 40));
+}
+
+/// Flows of 10 to 200 ms, evenly by order of magnitude, within 7.5 s: Jain's index over the second half of a minute, the mean queue, ms, and the part that was dropped.
+fn of_all_round_trips(count: usize, seed: u64) -> (f64, f64, f64) {
+    let crowd = sim::crowd::Crowd { rtt_ms: (10.0, 200.0), ..crowd(count, 10.0, vec![sim::crowd::FAIR]) };
+    let shown = sim::crowd::run(&crowd, seed);
+    (shown.kinds[0].1, shown.queue_ms[0], shown.dropped)
+}
+
+/// What gives way by its own round trip gives a flow of 10 ms a tenth of one of 200 ms; what has only its own drains to empty the queue takes others for competitors, or a queue
+/// for jitter. Of four flows, means of these seeds, the index was 0.94 and the queue 16 ms, of ten 0.67 and 29 ms with 0.6 % dropped.
+#[test]
+fn flows_of_different_round_trips_come_to_equal_shares() {
+    for (count, mean_least, each_least, queue_most) in [(4, 0.97, 0.9, 8.0), (10, 0.94, 0.85, 12.0)] {
+        let all: Vec<_> = (17..29).map(|seed| of_all_round_trips(count, seed)).collect();
+        let mean = |of: fn(&(f64, f64, f64)) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
+        let (index, queue, dropped) = (mean(|it| it.0), mean(|it| it.1), mean(|it| it.2));
+        let least = all.iter().map(|it| it.0).fold(1.0, f64::min);
+        println!("{count}: Jain {index:.3}, least {least:.3}, queue {queue:.1} ms, {dropped:.4} dropped");
+        assert!(index >= mean_least && least >= each_least, "{count}: Jain {index:.3}, least {least:.3}");
+        assert!(queue <= queue_most && dropped <= 0.002, "{count}: {queue:.1} ms, {dropped:.4} dropped");
+    }
+}
+
+/// A ceiling that had been found beside others was raised by pulses that a queue kept from being sent, to thousands of times the link: 84 % of all was dropped by a controller with the price of today.
+#[test]
+fn a_ceiling_is_not_raised_by_a_pulse_that_was_not_sent() {
+    for seed in 17..23 {
+        let (index, queue, dropped) = of_all_round_trips(30, seed);
+        println!("seed {seed}: Jain {index:.3}, queue {queue:.1} ms, {dropped:.4} dropped");
+        assert!(dropped <= 0.01 && index >= 0.6, "seed {seed}: Jain {index:.3}, {dropped:.4} dropped");
+    }
+}
+
+/// Where a scavenger's ramp went to nearly all of the link at once a CUBIC in a short queue never had more than a quarter of what it has alone, in up to eight of twelve starts.
+#[test]
+fn low_leaves_a_short_queue_to_cubic_whenever_that_begins() {
+    let rate = mbit(100.0);
+    for rtt_ms in [20, 50, 100] {
+        for start in (0..12).map(|step| 3 * SEC + step * 137 * MS) {
+            let rtt = rtt_ms * MS;
+            let of_cubic = |with_low: bool| {
+                let mut world = world(rate, rtt_ms, 0.25);
+                world.flow(start, rtt, config(ControllerKind::Cubic, Policy::Fair));
+                if with_low {
+                    world.flow(0, rtt, config(ControllerKind::Delay, Policy::Low));
+                }
+                world.run(60 * SEC);
+                world.arrived(0, 15 * SEC, 60 * SEC)
+            };
+            let left = of_cubic(true) / of_cubic(false);
+            assert!(left >= 0.9, "{rtt_ms} ms, from {start} ns on: CUBIC has {left:.3} of what it has alone");
+        }
+    }
 }
 
 #[test]
@@ -273,14 +327,14 @@ fn a_competitor_is_found_over_long_round_trips() {
     }
 }
 
-/// Issue 17 asks for 0.35 to 0.65 in nine of ten of these; 0.33 to 0.57 is what they have, the least of them 0.34.
+/// As issue 17 asks for in nine of ten of these.
 #[test]
 fn fair_has_a_third_to_two_thirds_of_a_link_beside_cubic() {
     for buffer in BUFFERS {
         for rtt_ms in ROUND_TRIPS_MS {
             let (ours, theirs) = cell(Policy::Fair, ControllerKind::Cubic, buffer, rtt_ms);
             println!("{buffer} products, {rtt_ms} ms: {ours:.3} : {theirs:.3}");
-            assert!((0.33..=0.65).contains(&ours) && theirs >= 0.35, "{buffer}, {rtt_ms} ms: {ours:.3} : {theirs:.3}");
+            assert!((0.35..=0.65).contains(&ours) && theirs >= 0.35, "{buffer}, {rtt_ms} ms: {ours:.3} : {theirs:.3}");
         }
     }
 }

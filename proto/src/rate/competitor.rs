@@ -30,6 +30,10 @@ const DEEP_SHARE: f64 = 0.4;
 /// ... and for so many nanoseconds, that is evidence, too: BBR's look at the base, every ten seconds, comes before 42 long rounds are over.
 /// Rounds of eight of ours that were mistaken for competitors (45 ms of queue at 20 ms) are so short that this says nothing new of them.
 const DEEP_EVIDENCE_NS: f64 = 6_000_000_000.0;
+/// Clearings in a row that the queue withstood: a flow that is just coming, or does not doubt yet, withstands one ...
+const IN_VAIN: u32 = 3;
+/// ... and so many where a competitor is expected back.
+const IN_VAIN_RETURN: u32 = 2;
 /// Rounds of a queue that overflows all the time before the competitive mode.
 const OVERFLOW_ROUNDS: f64 = 40.0;
 /// A queue below this share of its mean counts as empty (measured, docs/design/003: what our own drains leave) ...
@@ -95,8 +99,10 @@ pub(super) struct Competitor {
     /// What is left of the floor.
     floor: f64,
     rate: f64,
-    /// The queue did not empty when all who doubt sent little.
+    /// The queue did not empty when all who doubt sent little, and has not since ...
     withstood: bool,
+    /// ... and did so many times in a row.
+    in_vain: u32,
 }
 
 impl Competitor {
@@ -115,6 +121,7 @@ impl Competitor {
             floor: 1.0,
             rate: 0.0,
             withstood: false,
+            in_vain: 0,
         }
     }
 
@@ -138,6 +145,7 @@ impl Competitor {
     pub(super) fn on_cleared(&mut self, least_ns: f64, before_ns: f64) {
         // What is left is the part of the link that did not yield.
         self.withstood = before_ns > 0.0 && least_ns > CLEARED_SHARE * before_ns + EMPTY_NS;
+        self.in_vain = if self.withstood { self.in_vain.saturating_add(1) } else { 0 };
         if !self.withstood {
             // It was theirs and ours, and nobody's who does not yield.
             (self.standing, self.standing_ns, self.overflowing) = (0.0, 0.0, 0.0);
@@ -179,7 +187,10 @@ impl Competitor {
         let stands = self.standing > part * EVIDENCE_ROUNDS && self.standing * round > part * EVIDENCE_NS;
         let deep = self.queue_slow > DEEP_NS && self.queue_fast > DEEP_NS;
         let long = self.standing > DEEP_SHARE * EVIDENCE_ROUNDS && self.standing * round > DEEP_EVIDENCE_NS;
-        self.withstood && (stands || (deep && long) || self.overflowing > part * OVERFLOW_ROUNDS)
+        let in_vain = if self.returning > 0.0 { IN_VAIN_RETURN } else { IN_VAIN };
+        self.withstood
+            && self.in_vain >= in_vain
+            && (stands || (deep && long) || self.overflowing > part * OVERFLOW_ROUNDS)
     }
 
     /// Enters the competitive mode with this rate, and goes on to that one.

@@ -15,12 +15,14 @@ mod surge; // more than the start has found
 mod blurred; // a start that jitter hides the link from
 mod train; // what a train shows
 mod probe; // bandwidth probe: what is taken where the queue is empty
+mod price; // how many flows a queue speaks for
 
 pub use self::blurred::Gaps;
 use self::ceiling::{Ceiling, LEAST_PACKETS, Restored};
 use self::clearing::Clearing;
 use self::climb::Climb;
 use self::look::{Look, Report};
+use self::price::Others;
 use self::probe::RAMP_WAIT_ROUNDS;
 use self::surge::{LINK_LEAST, Surge};
 use super::base_shift::BaseShift;
@@ -30,7 +32,7 @@ use super::maths;
 use super::path::{Path, rate_of};
 use super::queue_drain::QueueDrain;
 use super::trace::{Keep, Trace};
-use super::weight::{FAIR, LOW, QUEUE_ALONE_NS, QUEUE_EACH_NS, Weight, of};
+use super::weight::{FAIR, LOW, QUEUE_ALONE_NS, Weight, of};
 use super::{Policy, RATE_MAX, RateConfig, Signal, TRAIN_PACKETS, TrainSeen};
 
 /// Share of the link's rate that every flow adds each round trip, and gives back in proportion to what it has: makes shares converge (alpha of
@@ -40,8 +42,6 @@ pub(super) const PROBE_GAIN: f64 = 0.015;
 const NOISE_NS_MAX: f64 = 5_000_000.0;
 /// Loss above the usual share at which a longer round trip is no longer path.
 const REBASE_LOSS: f64 = 0.02;
-/// So many flows add as much each as one alone; more add less.
-const FEW: f64 = 8.0;
 /// Growth of the rate per round trip while the start finds no queue at the rate that the train showed.
 const START_GROWTH: f64 = 1.2;
 /// Share of the train's rate that is sent after an eighth of a round trip at the full rate, until the echo: beside competing flows less has to
@@ -77,11 +77,14 @@ const OBSERVE_NOISE_MULTIPLE: f64 = 10.0;
 pub(super) const SLOWNESS_ROUNDS: f64 = 2.5;
 /// Two packets leave in this time, ns, or in a round trip, at least: reports need packets.
 const SPARSE_NS: u64 = 2_000_000_000;
-/// Time constant, in rounds, of the integral (12 R of docs/design/003).
-const INTEGRAL_ROUNDS: f64 = 12.0;
 
 /// Beside others the link counts as no faster than this multiple of the most that arrived in a round.
 const SHARED_MOST: f64 = 8.0;
+/// What is pushed is a part of the link as long as so many times as many flows as the queue speaks for, each with this one's share, would fill it. Else the link may be one
+/// that a shaper's bucket has shown, and less is pushed.
+const PUSH_MULTIPLE: f64 = 1.5;
+/// With an empty queue the rate jumps to a ceiling that is no more than this multiple of what passes.
+const CEILING_JUMP: f64 = 8.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -112,11 +115,6 @@ enum Echo {
     Lost,
 }
 
-/// What so many flows take back, in probe gains: see `FEW`.
-fn few(flows: f64) -> f64 {
-    if flows > FEW { flows * three_quarters(FEW / flows) } else { flows }
-}
-
 /// To the power of 0.75.
 fn three_quarters(x: f64) -> f64 {
     let root = maths::sqrt(x);
@@ -132,11 +130,13 @@ pub(super) struct Delay {
     rate: f64,
     /// The bottleneck's rate as trains and deliveries show it; 0: unknown.
     link: f64,
-    /// Share of the rate that each round trip takes back for the probe gains of all flows.
-    take: f64,
+    others: Others,
     /// Bytes that passed the bottleneck (arrived or lost), by the receiver's clock.
     passed: Trace,
     passed_bytes: f64,
+    /// ... and what of it arrived.
+    came: Trace,
+    came_bytes: f64,
     arrival_ns: u64,
     jumped_arrival_ns: u64,
     /// What had passed and what had arrived at the last jump, bytes.
@@ -225,9 +225,11 @@ impl Delay {
             phase: Phase::Start,
             rate: 0.0,
             link: 0.0,
-            take: PROBE_GAIN,
+            others: Others::default(),
             passed: Trace::new(Keep::First),
             passed_bytes: 0.0,
+            came: Trace::new(Keep::First),
+            came_bytes: 0.0,
             arrival_ns: 0,
             jumped_arrival_ns: 0,
             jumped_sent: 0,
@@ -360,7 +362,8 @@ impl Delay {
 
     pub(super) fn train(&mut self, now_ns: u64) -> Option<u32> {
         // The caller asks before every burst: a drain ends when it should, not when a report happens to come.
-        if self.phase == Phase::Steady && !self.drain.running(now_ns) {
+        // So does a moment at which all send little.
+        if matches!(self.phase, Phase::Hold { .. } | Phase::Steady) && !self.drain.running(now_ns) {
             self.rate = self.goal;
         }
         match self.phase {
@@ -560,7 +563,7 @@ impl Delay {
                 self.rest_until_ns = signal.now_ns.saturating_add(self.path.rtt_ns());
             }
             // The others still take back what they did without us.
-            self.take = PROBE_GAIN * few((self.link / passed.max(1.0) - 0.5).clamp(1.0, 900.0));
+            self.others = Others::of(self.link / passed.max(1.0) - 0.5);
         } else if self.link == 0.0 && (self.config.target == 0 || self.rate < self.config.target as f64) {
             // It all came, and no queue grew: the link is somewhere above.
             self.rate *= BLIND_GROWTH;
@@ -612,6 +615,8 @@ impl Delay {
         self.arrival_ns = self.arrival_ns.saturating_add(signal.interval_ns.min(1 << 40));
         self.passed_bytes += self.passing;
         self.passed.push(self.arrival_ns, self.path.round_ns() / 24, self.passed_bytes);
+        self.came_bytes += self.arriving;
+        self.came.push(self.arrival_ns, self.path.round_ns() / 24, self.came_bytes);
     }
 
     /// Loss beside an empty queue: the path's own, or what the rate itself causes?
@@ -652,6 +657,11 @@ impl Delay {
         let few = 4.0 * packet * 1e9 / self.link.max(1.0);
         let queueless =
             (self.path.queue_ns() as f64) < QUEUE_ALONE_NS / 2.0 + few.min(QUEUE_ALONE_NS) + 3.0 * self.path.noise_ns();
+        // Less is sent now and then for a queue's sake; what a ceiling is looked for at is the rate besides.
+        let rate = match self.phase {
+            Phase::Hold { .. } | Phase::Steady => self.rate.max(self.goal),
+            _ => self.rate,
+        };
         Report {
             now_ns: signal.now_ns,
             passed: self.passing,
@@ -663,7 +673,7 @@ impl Delay {
             round_ns: self.path.round_ns(),
             queueless,
             limited: signal.limited,
-            rate: self.rate,
+            rate,
         }
     }
 
@@ -779,6 +789,14 @@ impl Delay {
         if span == 0 { self.rate } else { (self.passed_bytes - bytes) * 1e9 / span as f64 }
     }
 
+    /// What arrived of it, bytes per second; 0: not known.
+    fn came(&self) -> f64 {
+        let from = self.arrival_ns.saturating_sub(self.path.round_ns()).max(self.jumped_arrival_ns);
+        let Some((then, bytes)) = self.came.at(from) else { return 0.0 };
+        let span = self.arrival_ns.saturating_sub(then);
+        if span == 0 { 0.0 } else { (self.came_bytes - bytes) * 1e9 / span as f64 }
+    }
+
     /// One report of the steady state.
     fn step(&mut self, signal: &Signal) {
         let now = signal.now_ns;
@@ -808,8 +826,7 @@ impl Delay {
         // Marks: half their share is given back, as DCTCP (RFC 8257) does.
         let passed = self.passed() * (1.0 - self.loss.overflow()) * (1.0 - self.loss.marks() / 2.0);
         // Only what arrives proves a link; what is lost may have been too much for it.
-        let arrived = passed * (1.0 - self.loss.latest());
-        self.link = self.link.max(arrived).max(self.dispersed(signal));
+        self.link = self.link.max(self.came()).max(self.dispersed(signal));
         // What is lost at a ceiling without a queue is nobody's queue.
         let alone = self.ceiling.bound().is_some() && queue < target;
         if !alone && self.beside_competitor(signal, elapsed, queue, passed) {
@@ -817,17 +834,13 @@ impl Delay {
             return;
         }
         let weight = self.weight();
-        // Integral: what has to be taken back for others' pushes, leaking, so that all flows come to the same.
-        let gain = elapsed / INTEGRAL_ROUNDS;
-        // What a burst of others put into the queue is no offer to integrate: no more counts than many flows would keep.
         let low = self.config.policy == Policy::Low;
-        let many = if low { FEW } else { (1.5 * few(self.link / passed.max(1.0))).clamp(FEW, 30.0) };
-        let lasting = (queue - target).min(many * QUEUE_EACH_NS);
-        self.take += gain * (lasting / round as f64 - (self.take / PROBE_GAIN - 1.0) * QUEUE_EACH_NS / round as f64);
-        self.take = self.take.clamp(0.0, 0.5);
-        let slowness = SLOWNESS_ROUNDS * round as f64;
-        let mut error = ((target - queue) / slowness).clamp(-0.25, 0.25);
-        if self.config.policy == Policy::Low {
+        // What has to be taken back for others' pushes, so that all flows come to the same; a scavenger gives way to the whole queue besides.
+        let alike = self.link / passed.max(1.0);
+        self.others.follow(queue - target, alike, (elapsed, round as f64), low);
+        let kept = if low { target } else { target + self.others.ns() };
+        let mut error = ((kept - queue) / (SLOWNESS_ROUNDS * round as f64)).clamp(-0.25, 0.25);
+        if low {
             // A scavenger runs from what it would not have queued itself: a tenth a round, more the more there is.
             error = (error - 0.1 * ((queue - 1.3 * target) / target).max(0.0)).max(-0.6);
         }
@@ -837,12 +850,11 @@ impl Delay {
         // The packets of a burst wait for each other on an empty link, too.
         let own = signal.burst_before as f64 * 1e9 / self.link.max(1.0);
         let growth = self.probe((queue, own), target, passed, if signal.limited { 0.0 } else { elapsed });
-        // A flow of many adds less: together they add the root of their number, and not each the same part of the link.
-        let many = (FEW * passed / self.link.max(1.0)).clamp(0.0, 1.0);
-        let more = if self.config.policy == Policy::Low { self.link } else { self.link * three_quarters(many) };
+        let alike = PUSH_MULTIPLE * self.others.flows().max(1.0) / alike;
+        let link = if low { self.link } else { self.link * three_quarters(alike.min(1.0)) };
         // What passes of a sender that has little to send is no measure of what would.
         let reference = if signal.limited { passed.max(self.goal * (1.0 - self.loss.overflow())) } else { passed };
-        let next = reference * (1.0 + error - self.take + growth) + PROBE_GAIN * weight.gain * more;
+        let next = reference * (1.0 + error - self.others.take() + growth) + self.others.push() * weight.gain * link;
         self.goal = if signal.limited { next.min(self.goal) } else { next };
         // Two packets a round keep the signals coming. A round is four reports at least, and reports wait for packets: who sends few must not
         // therefore send fewer.
@@ -851,7 +863,7 @@ impl Delay {
         self.goal = self.goal.max(sparse);
         if let Some(bound) = self.ceiling.bound() {
             // No queue: what is known to go through goes at once.
-            let whole = queue < target && !signal.limited;
+            let whole = queue < target && !signal.limited && CEILING_JUMP * passed > bound;
             self.goal = if whole { bound } else { self.goal.min(bound) };
         }
         let share = (self.goal / self.link.max(1.0)).clamp(0.02, 1.0);
@@ -880,7 +892,7 @@ impl Delay {
         let lost = if self.loss.usual() < 0.002 || seen.overflow > 0.0 { signal.lost } else { 0 };
         let signal = Signal { lost, ..*signal };
         let Some(rate) = self.competitor.rate(&self.path, &signal, &seen, (self.config, weight)) else {
-            self.take = PROBE_GAIN * few((link / passed.max(1.0)).clamp(1.0, 900.0));
+            self.others = Others::of(link / passed.max(1.0));
             return false;
         };
         self.goal = rate;

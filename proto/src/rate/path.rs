@@ -229,6 +229,11 @@ impl Path {
         self.lates.mean(from_ns, to_ns)
     }
 
+    /// All flows together emptied the queue: what stood was one.
+    pub(super) fn on_cleared(&mut self) {
+        self.non_congestive = NonCongestive::new();
+    }
+
     /// A queue drain is over.
     pub(super) fn on_drained(&mut self, drain: DrainResult) {
         self.non_congestive.on_drained(drain);

@@ -46,6 +46,8 @@ pub(super) struct QueueDrain {
     base_before: Option<i64>,
     /// Sending time that it holds back, ns of the bottleneck's time.
     held_ns: f64,
+    /// Until then all flows together look for the empty path.
+    cleared_until_ns: u64,
     /// Mean one-way delay above the base before its echo, ns.
     late_ns: Option<f64>,
 }
@@ -62,6 +64,7 @@ impl QueueDrain {
             queue_usual: 0.0,
             base_before: None,
             held_ns: 0.0,
+            cleared_until_ns: 0,
             late_ns: None,
         }
     }
@@ -87,6 +90,11 @@ impl QueueDrain {
     pub(super) fn void(&mut self) {
         self.base_before = None;
         self.held_ns = 0.0;
+    }
+
+    /// All flows of the link empty it together: none has to drain it by itself, or to join one that does, until then.
+    pub(super) fn rest(&mut self, until_ns: u64) {
+        self.cleared_until_ns = until_ns;
     }
 
     pub(super) fn running(&self, now_ns: u64) -> bool {
@@ -150,7 +158,8 @@ impl QueueDrain {
         } else {
             (INTERVAL_ROUNDS * round).max(INTERVAL_NS_MIN) / 256 * (256 + self.chance)
         };
-        if !join && since <= pause {
+        let is_clear = now_ns < self.cleared_until_ns && !overshot;
+        if is_clear || (!join && since <= pause) {
             return 0.0;
         }
         let need =

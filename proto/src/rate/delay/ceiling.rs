@@ -227,6 +227,11 @@ impl Ceiling {
         self.known_lost += bytes;
     }
 
+    /// A step begins: what was known to be lost before is no evidence of a ceiling that it finds.
+    pub(super) fn recount(&mut self) {
+        self.known_lost = 0.0;
+    }
+
     /// The bound in force, bytes per second; none: no ceiling is known.
     pub(super) fn bound(&self) -> Option<f64> {
         match self.state {
@@ -784,7 +789,8 @@ impl Ceiling {
             self.state = State::Hold { since_ns: report.now_ns };
             self.begin_look(report.now_ns);
         } else if report.now_ns > to.max(from) {
-            if score < 0.0 {
+            // Where something else bounds the rate nothing more was sent, and nothing was learned.
+            if score < 0.0 || self.look.sent_rate() < MARGIN * self.ceiling {
                 // No answer: the next one waits as long as after one in vain, unless much more may go through.
                 if more <= 2.0 * PULSE_FIRST {
                     self.settle_rounds = f64::MAX;

@@ -9,7 +9,7 @@
 //! Absent on purpose: messages between flows, and any need for a clock that is right: one that is wrong clears by itself.
 
 use super::{Delay, Phase};
-use crate::rate::{Signal, maths};
+use crate::rate::{Policy, Signal, maths};
 
 /// The moments are this far apart, ns (about four seconds).
 const PERIOD_NS: u64 = 1 << 32;
@@ -27,6 +27,16 @@ const REPORTS: f64 = 1.5;
 const SKIP_MAX: u64 = 32;
 /// ... and at first, where the doubt is of losses alone: most paths that lose do so by themselves.
 const SKIP_FIRST: u64 = 4;
+/// A queue that is cleared goes this far beyond what is seen of it at first, ns; four times as far after each that lowered the base by this part of it, at most ...
+const EXTRA_NS: f64 = 300_000.0;
+const EXTRA_FELL: f64 = 0.3;
+const EXTRA_NS_MOST: f64 = 10_000_000.0;
+/// Where less than this is left of a queue all flows empty it together ...
+const CLEARED_SHARE: f64 = 0.3;
+/// ... and nobody has to by itself until so many moments later.
+const CLEARED_PERIODS: f64 = 2.5;
+/// What others keep of a queue from which on it is cleared, whoever they are, ns.
+const SHARED_NS: f64 = 300_000.0;
 /// A base that fell by this much was no empty path, ns.
 const FELL_NS: i64 = 2_000_000;
 
@@ -53,6 +63,7 @@ pub(super) struct Clearing {
     arrived: f64,
     /// The base when it began; taken when it is judged.
     base_ns: Option<i64>,
+    extra_ns: f64,
 }
 
 impl Clearing {
@@ -67,6 +78,7 @@ impl Clearing {
             passed: 0.0,
             arrived: 0.0,
             base_ns: None,
+            extra_ns: EXTRA_NS,
         }
     }
 
@@ -89,9 +101,10 @@ impl Clearing {
             let doubted = doubted.filter(|queue| *queue > 0.0 || !long);
             if let Some(queue) = doubted.filter(|queue| !is_first && (*queue > 0.0 || moment.is_multiple_of(self.skip)))
             {
-                let wanted = if queue > 0.0 { TIMES * queue / LESS_MOST } else { LASTS_NS };
+                let whole = TIMES * queue + self.extra_ns;
+                let wanted = if queue > 0.0 { whole / LESS_MOST } else { LASTS_NS };
                 let lasts = wanted.max(REPORTS * report_ns as f64).min(LASTS_NS);
-                self.less = if queue > 0.0 { (TIMES * queue / lasts).min(LESS_MOST) } else { LESS_MOST };
+                self.less = if queue > 0.0 { (whole / lasts).min(LESS_MOST) } else { LESS_MOST };
                 self.queue_ns = queue;
                 self.from_ns = now_ns;
                 self.until_ns = now_ns.saturating_add(lasts as u64);
@@ -139,8 +152,10 @@ impl Clearing {
         if now_ns <= over {
             return None;
         }
-        let fell = self.base_ns.take()?.saturating_sub(base_ns) > FELL_NS;
-        self.skip = if fell { 1 } else { (2 * self.skip).min(SKIP_MAX) };
+        let fell = self.base_ns.take()?.saturating_sub(base_ns);
+        let deeper = fell as f64 > EXTRA_FELL * self.extra_ns;
+        self.extra_ns = if deeper { (4.0 * self.extra_ns).min(EXTRA_NS_MOST) } else { EXTRA_NS };
+        self.skip = if fell > FELL_NS { 1 } else { (2 * self.skip).min(SKIP_MAX) };
         Some(self.from_ns.saturating_add(rtt_ns))
     }
 }
@@ -151,7 +166,9 @@ impl Delay {
         if !matches!(self.phase, Phase::Hold { .. } | Phase::Surge | Phase::Steady) {
             return;
         }
-        let doubted = if self.competitor.doubted() {
+        let low = self.config.policy == Policy::Low;
+        let shared = !low && self.phase == Phase::Steady && self.others.ns() > SHARED_NS;
+        let doubted = if shared || self.competitor.doubted() {
             Some(self.competitor.queue_ns())
         } else {
             (self.loss.usual() > DOUBTED_LOSS || self.ceiling.bound().is_some()).then_some(0.0)
@@ -181,7 +198,12 @@ impl Delay {
             self.loss.unlearn(share);
             self.clearing.doubt();
         }
-        self.competitor.on_cleared(self.path.queue_least(from_ns, now), self.clearing.queue_ns());
+        let (left, queue) = (self.path.queue_least(from_ns, now), self.clearing.queue_ns());
+        if self.config.policy != Policy::Low && left < CLEARED_SHARE * queue {
+            self.path.on_cleared();
+            self.drain.rest(now.saturating_add((CLEARED_PERIODS * PERIOD_NS as f64) as u64));
+        }
+        self.competitor.on_cleared(left, queue);
         false
     }
 }

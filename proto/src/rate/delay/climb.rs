@@ -70,6 +70,7 @@ impl Delay {
         self.rate = rate;
         self.goal = rate;
         self.flight_bytes = 0.0;
+        self.ceiling.recount();
         let looked_ns = self.path.rtt_ns() / STEP_PART + LEAVING_REPORTS * self.path.report_ns();
         let leaving_ns = LEAVING_PACKETS * f64::from(self.config.packet_bytes) * 1e9 / rate;
         // Where jitter mixes what left at both rates the step goes on.

@@ -5,11 +5,13 @@
 //! Invariants: growth doubles from 1 % per round; loss that grows with the rate ends it; a scavenger ramps up once and then waits.
 //! Absent on purpose: the queue that is kept (`delay`), and competitors that keep one (`competitor`).
 
-use super::{Delay, LOW, PROBE_GAIN};
+use super::{Delay, LOW};
 use crate::rate::{Policy, maths};
 
 /// Rounds of an empty queue before a scavenger takes what is free.
 pub(super) const RAMP_WAIT_ROUNDS: f64 = 1.5;
+/// ... and rounds more before it takes more than it had.
+const RAMP_BACK_ROUNDS: f64 = 1.0;
 /// Additional share of loss since the probe began that ends it: the queue is full and was never seen empty.
 const PROBE_LOSS_MAX: f64 = 0.08;
 /// Largest growth of a probe per round, a share of the rate.
@@ -40,7 +42,7 @@ impl Delay {
             && below
             && jitter
             && self.below_target_rounds > BELOW_TARGET_ROUNDS
-            && self.take < PROBE_GAIN
+            && self.others.ns() < 0.0
             && self.config.policy != Policy::Low;
         if !free && !empty {
             self.idle_rounds = 0.0;
@@ -99,7 +101,7 @@ impl Delay {
         }
     }
 
-    /// A scavenger finds an empty queue: a quarter of the link at once, then twice as much each round trip. Whoever left it free may only
+    /// A scavenger finds an empty queue: what it had, then a quarter of the link at once, then twice as much each round trip. Whoever left it free may only
     /// have paused: each such ramp-up makes the next one wait four times as long, eight round trips at most.
     fn ramp_up(&mut self, passed: f64, elapsed: f64) -> f64 {
         self.idle_rounds += elapsed;
@@ -112,7 +114,13 @@ impl Delay {
                 self.ramp_wait_rounds = (4.0 * self.ramp_wait_rounds).min(8.0);
             }
         }
-        let wanted = (2.0 * passed).clamp(LOW.first * self.link, 0.95 * self.link);
+        // What it had when the link was last full first: whoever has the rest may be there still.
+        let back = 0.97 * self.full;
+        let wanted = if passed < 0.95 * back || self.idle_rounds < self.ramp_wait_rounds + RAMP_BACK_ROUNDS {
+            back.max(passed)
+        } else {
+            (2.0 * passed).clamp(LOW.first * self.link, 0.95 * self.link)
+        };
         wanted / passed.max(1.0) - 1.0
     }
 }

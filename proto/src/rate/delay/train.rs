@@ -91,6 +91,7 @@ impl Delay {
             // What was seen across the silence is no measure of anything after it.
             self.path.resume();
             self.passed.clear();
+            self.came.clear();
             // The path is back, perhaps another one. Half of what it carried, then what the echo says; trains sent into the silence are gone.
             self.rate = 0.5 * self.goal_before;
             self.flight_bytes = 0.0;
