@@ -83,8 +83,8 @@ const SHARED_MOST: f64 = 8.0;
 /// What is pushed is a part of the link as long as so many times as many flows as the queue speaks for, each with this one's share, would fill it. Else the link may be one
 /// that a shaper's bucket has shown, and less is pushed.
 const PUSH_MULTIPLE: f64 = 1.5;
-/// With an empty queue the rate jumps to a ceiling that is no more than this multiple of what passes.
-const CEILING_JUMP: f64 = 8.0;
+/// Where others keep a queue, and it is empty for once, the rate jumps to a ceiling that is no more than this multiple of what passes.
+const CEILING_JUMP: f64 = 2.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -863,7 +863,8 @@ impl Delay {
         self.goal = self.goal.max(sparse);
         if let Some(bound) = self.ceiling.bound() {
             // No queue: what is known to go through goes at once.
-            let whole = queue < target && !signal.limited && CEILING_JUMP * passed > bound;
+            let near = self.others.ns() <= 0.0 || CEILING_JUMP * passed > bound;
+            let whole = queue < target && !signal.limited && near;
             self.goal = if whole { bound } else { self.goal.min(bound) };
         }
         let share = (self.goal / self.link.max(1.0)).clamp(0.02, 1.0);
