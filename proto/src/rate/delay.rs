@@ -780,21 +780,17 @@ impl Delay {
         self.flight_rate(FLIGHT_REST, 7.0 / 8.0) < START_REST * self.link
     }
 
-    /// What the bottleneck passes of this flow, lost bytes counted as passed, bytes per second: mean over the last round, but not from
-    /// before the rate's last jump.
-    fn passed(&self) -> f64 {
+    /// Mean of what a trace counts over the last round, bytes per second, but not from before the rate's last jump; none: not known.
+    fn over_round(&self, trace: &Trace, bytes: f64) -> Option<f64> {
         let from = self.arrival_ns.saturating_sub(self.path.round_ns()).max(self.jumped_arrival_ns);
-        let Some((then, bytes)) = self.passed.at(from) else { return self.rate };
+        let (then, before) = trace.at(from)?;
         let span = self.arrival_ns.saturating_sub(then);
-        if span == 0 { self.rate } else { (self.passed_bytes - bytes) * 1e9 / span as f64 }
+        (span > 0).then(|| (bytes - before) * 1e9 / span as f64)
     }
 
-    /// What arrived of it, bytes per second; 0: not known.
-    fn came(&self) -> f64 {
-        let from = self.arrival_ns.saturating_sub(self.path.round_ns()).max(self.jumped_arrival_ns);
-        let Some((then, bytes)) = self.came.at(from) else { return 0.0 };
-        let span = self.arrival_ns.saturating_sub(then);
-        if span == 0 { 0.0 } else { (self.came_bytes - bytes) * 1e9 / span as f64 }
+    /// What the bottleneck passes of this flow, lost bytes counted as passed, bytes per second.
+    fn passed(&self) -> f64 {
+        self.over_round(&self.passed, self.passed_bytes).unwrap_or(self.rate)
     }
 
     /// One report of the steady state.
@@ -826,7 +822,8 @@ impl Delay {
         // Marks: half their share is given back, as DCTCP (RFC 8257) does.
         let passed = self.passed() * (1.0 - self.loss.overflow()) * (1.0 - self.loss.marks() / 2.0);
         // Only what arrives proves a link; what is lost may have been too much for it.
-        self.link = self.link.max(self.came()).max(self.dispersed(signal));
+        let came = self.over_round(&self.came, self.came_bytes).unwrap_or(0.0);
+        self.link = self.link.max(came).max(self.dispersed(signal));
         // What is lost at a ceiling without a queue is nobody's queue.
         let alone = self.ceiling.bound().is_some() && queue < target;
         if !alone && self.beside_competitor(signal, elapsed, queue, passed) {
@@ -835,8 +832,9 @@ impl Delay {
         }
         let weight = self.weight();
         let low = self.config.policy == Policy::Low;
-        // What has to be taken back for others' pushes, so that all flows come to the same; a scavenger gives way to the whole queue besides.
+        // Flows of this one's share that the link would hold.
         let alike = self.link / passed.max(1.0);
+        // A queue that others' pushes keep has its price, the same for all; what deviates from it is steered. A scavenger gives way to all of it besides.
         self.others.follow(queue - target, alike, (elapsed, round as f64), low);
         let kept = if low { target } else { target + self.others.ns() };
         let mut error = ((kept - queue) / (SLOWNESS_ROUNDS * round as f64)).clamp(-0.25, 0.25);
@@ -850,8 +848,8 @@ impl Delay {
         // The packets of a burst wait for each other on an empty link, too.
         let own = signal.burst_before as f64 * 1e9 / self.link.max(1.0);
         let growth = self.probe((queue, own), target, passed, if signal.limited { 0.0 } else { elapsed });
-        let alike = PUSH_MULTIPLE * self.others.flows().max(1.0) / alike;
-        let link = if low { self.link } else { self.link * three_quarters(alike.min(1.0)) };
+        let filled = PUSH_MULTIPLE * self.others.flows().max(1.0) / alike;
+        let link = if low { self.link } else { self.link * three_quarters(filled.min(1.0)) };
         // What passes of a sender that has little to send is no measure of what would.
         let reference = if signal.limited { passed.max(self.goal * (1.0 - self.loss.overflow())) } else { passed };
         let next = reference * (1.0 + error - self.others.take() + growth) + self.others.push() * weight.gain * link;

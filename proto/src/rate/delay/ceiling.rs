@@ -811,3 +811,41 @@ impl Ceiling {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// A ceiling of 1 MB/s, and a minute in which so much is sent of what may be, all of which arrives.
+    fn after_a_minute(sent: f64) -> u64 {
+        let mut ceiling = Ceiling::new();
+        ceiling.settle(0, 1e6, (0.0, 1.0));
+        ceiling.count_lost(100.0 * 1500.0);
+        for now_ns in (1..5000).map(|report| report * 12 * MS) {
+            let rate = sent * ceiling.on_time(now_ns).unwrap_or(0.0);
+            let passed = rate * 0.012;
+            ceiling.on_report(&Report {
+                now_ns,
+                passed,
+                arrived: passed,
+                interval_ns: 12e6,
+                packet_bytes: 1500.0,
+                rtt_ns: 50 * MS,
+                report_ns: 12 * MS,
+                round_ns: 50 * MS,
+                queueless: true,
+                limited: false,
+                rate,
+            });
+        }
+        ceiling.found().expect("nothing was lost of a start without a ceiling, so none is given up")
+    }
+
+    #[test]
+    fn a_pulse_that_was_not_sent_raises_no_ceiling_and_one_that_arrived_does() {
+        assert_eq!(after_a_minute(0.3), 980_000);
+        assert!(after_a_minute(1.0) > 2_000_000);
+    }
+}

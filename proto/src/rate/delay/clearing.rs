@@ -211,6 +211,7 @@ impl Delay {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rate::{ControllerKind, RateConfig};
 
     const MS: u64 = 1_000_000;
 
@@ -252,5 +253,28 @@ mod tests {
         flow.doubt();
         assert_eq!(flow.skip, 1);
         assert_eq!(flow.lost_less(0.01, 1500.0), None, "chance");
+    }
+
+    #[test]
+    fn a_rate_that_is_held_is_back_when_the_moment_is_over_and_no_report_calls_less_the_rate() {
+        let config = RateConfig {
+            controller: ControllerKind::Delay,
+            policy: Policy::Fair,
+            target: 0,
+            min: 0,
+            packet_bytes: 1500,
+        };
+        let mut delay = Delay::new(0, config);
+        delay.phase = Phase::Hold { until_ns: u64::MAX };
+        (delay.goal, delay.rate) = (1e6, 1e6);
+        delay.ceiling.settle(0, 1e6, (0.0, 1.0));
+        let mut little_ms = 0;
+        for now_ns in (0..40_000).map(|ms| ms * MS) {
+            let _ = delay.train(now_ns);
+            little_ms += u64::from(delay.rate() < 500_000);
+            assert_eq!(delay.report(&Signal { now_ns, ..Signal::default() }).rate as u64, 980_000);
+        }
+        // Two moments of 200 ms, while only losses are doubted.
+        assert!((390..=402).contains(&little_ms), "{little_ms} ms");
     }
 }
