@@ -142,13 +142,8 @@ fn cells_of_distance(whole: bool) -> Vec<(Cell, u64)> {
                 let packets = rate_mbit * 125_000 / packet * rtt_ms * TRIPS / 1000;
                 let seeds = match packets {
                     // What the start's few packets meet at 30 % differs by a fifth from seed to seed.
-                    _ if !whole => {
-                        if loss_ppm >= 300_000 {
-                            8
-                        } else {
-                            1
-                        }
-                    }
+                    _ if !whole && loss_ppm >= 300_000 => 8,
+                    _ if !whole => 1,
                     0..=500_000 => 5,
                     500_001..=3_000_000 => 3,
                     _ => 1,

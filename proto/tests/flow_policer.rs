@@ -173,7 +173,7 @@ fn a_short_job_is_not_mostly_its_start() {
     }
 }
 
-/// Flows two seconds and a little apart, by the seed (nothing else here is chance); over the last half: shares of the policed rate, and the part of what was sent that was dropped.
+/// Flows two seconds and more apart, by the seed (5: two seconds), since nothing else here is chance; over the last half: shares of the policed rate, and the part of what was sent that was dropped.
 fn behind(count: usize, (rate, bucket): (f64, f64), rtt_ms: u64, seed: u64) -> (Vec<f64>, f64) {
     let (line, seconds) = (10.0 * rate, 120);
     let mut world =
@@ -196,9 +196,8 @@ fn behind(count: usize, (rate, bucket): (f64, f64), rtt_ms: u64, seed: u64) -> (
 }
 
 /// Missed: equal shares, since all find the same loss and give back the same part of what they have. Of two neither has less than a quarter of its half; of four and
-/// eight one may still have a hundredth. When the next comes decides: of 54 pairs one had less than a
-/// fifth in 12, by the controller of before the same price for all round trips and by this one; the means of 54 were 0.86, 0.68 and 0.49, and are 0.88, 0.64 and 0.44.
-/// How shares fall differs from seed to seed, so the mean of the index is asked for.
+/// eight one may still have a hundredth. When the next comes decides: of 54 pairs (seeds 5 to 13) one
+/// had less than a fifth in 12, by this controller and by the one before the price of the queue; the means of 54 were 0.86, 0.68 and 0.49, and are 0.88, 0.64 and 0.44. How shares fall differs from seed to seed, so the mean of the index is asked for.
 #[test]
 fn flows_behind_one_policer_fill_it_and_do_not_flood_it() {
     for (count, least) in [(1, 1.0), (2, 0.85), (4, 0.6), (8, 0.4)] {

@@ -2,7 +2,7 @@
 //!
 //! For: the `delay` controller, which beside a flow that keeps the queue full (CUBIC, BBR) would shrink to nothing.
 //! In and out: queue, share and signals in; the rate to take beside a competitor out.
-//! Invariants: the competitive mode is entered only after many rounds of evidence and a clearing that the queue withstood; it is left when a clearing
+//! Invariants: the competitive mode is entered only after many rounds of evidence and clearings that the queue withstood; it is left when a clearing
 //! empties the queue, or it stays empty for `CALM_ROUNDS`. The question is that of Nimbus (Goyal et al. 2022), the evidence (a queue that nobody empties) that of Copa (Arun and
 //! Balakrishnan 2018).
 //! Absent on purpose: telling competitors apart: CUBIC and BBR are answered alike, by a CUBIC window between a floor and a ceiling of the link.

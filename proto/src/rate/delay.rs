@@ -10,7 +10,7 @@ mod clumps; // how clumped losses are
 mod look; // what passed in a while, and what of it arrived
 mod tail; // what arrives of a flight once its losses began
 mod climb; // a start without trains
-mod clearing; // all flows in doubt send little at the same moment
+mod clearing; // all flows that share a queue, or doubt their path, send little at the same moment
 mod surge; // more than the start has found
 mod blurred; // a start that jitter hides the link from
 mod train; // what a train shows
@@ -866,7 +866,7 @@ impl Delay {
             self.goal = if whole { bound } else { self.goal.min(bound) };
         }
         let share = (self.goal / self.link.max(1.0)).clamp(0.02, 1.0);
-        let held = self.drain.held_back(&mut self.path, now, (queue, target), share, self.config.policy == Policy::Low);
+        let held = self.drain.held_back(&mut self.path, now, (queue, target), share, low);
         self.rate = (self.goal * (1.0 - held)).max(sparse);
     }
 

@@ -28,8 +28,21 @@ const JOIN_DEEP_SHARE: f64 = 0.4;
 const OVERSHOOT_TARGETS: f64 = 4.0;
 /// ... and gives it back as soon as the echo of its end is there, where so much of the link is its own.
 const OVERSHOOT_SHARE: f64 = 0.8;
-/// A drain goes this far beyond the queue that is seen, ns of the bottleneck's time: the error of the measurement.
-const EXTRA_NS: f64 = 300_000.0;
+/// A drain goes this far beyond the queue that is seen, ns of the bottleneck's time: the error of the measurement ...
+pub(super) const EXTRA_NS: f64 = 300_000.0;
+/// ... and so many times as far as the one before where that lowered the base by this part of how far it went.
+const EXTRA_GROWTH: f64 = 4.0;
+const EXTRA_FELL: f64 = 0.3;
+
+/// How far beyond the queue that is seen the next drain goes, ns, after one that went `extra_ns` beyond it and lowered the base by `fell_ns`, `noise_ns` of it by chance;
+/// `most_ns` at most. A base that fell shows that a standing queue was taken for the empty path.
+pub(super) fn next_extra_ns(extra_ns: f64, (fell_ns, noise_ns): (f64, f64), most_ns: f64) -> f64 {
+    if fell_ns > EXTRA_FELL * extra_ns + noise_ns {
+        (EXTRA_GROWTH * extra_ns).min(most_ns).max(EXTRA_NS)
+    } else {
+        EXTRA_NS
+    }
+}
 
 #[derive(Debug, Clone)]
 pub(super) struct QueueDrain {
@@ -189,10 +202,7 @@ impl QueueDrain {
         self.held_ns = 0.0;
         let fell = before.saturating_sub(path.base_one_way_ns()) as f64;
         // Jitter lowers the base by chance.
-        self.extra_ns = if fell > 0.3 * self.extra_ns + path.noise_ns() {
-            (4.0 * self.extra_ns).min(path.round_ns() as f64 / 4.0).max(EXTRA_NS)
-        } else {
-            EXTRA_NS
-        };
+        let most = path.round_ns() as f64 / 4.0;
+        self.extra_ns = next_extra_ns(self.extra_ns, (fell, path.noise_ns()), most);
     }
 }

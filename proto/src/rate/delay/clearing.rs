@@ -1,14 +1,15 @@
-//! Clearing: all flows that are in doubt of their path send little at the same moment.
+//! Clearing: all flows that share a queue, or are in doubt of their path, send little at the same moment.
 //!
 //! For: the `delay` controller. What a flow in a crowd takes for the empty path may be a queue that never empties, and the queue's overflow for the path's own
 //! loss; nothing that it does alone shows that. BBR's flows look for the empty path together by seeing each other do so (Cardwell et al. 2016,
 //! ProbeRTT), which flows that each take a full queue for empty cannot. Clocks of hosts agree within milliseconds (NTP, RFC 5905): so these flows
 //! begin by the clock.
 //! In and out: time, round trip and doubt in; "send little now" and "leave that out of what is measured" out.
-//! Invariants: the moments are multiples of a period; a flow that has nothing to doubt clears nothing; one that found nothing new leaves out ever more of them.
+//! Invariants: the moments are multiples of a period; a flow that has nothing to doubt, and sees nobody else's queue, clears nothing; one that found nothing new leaves out ever more of them.
 //! Absent on purpose: messages between flows, and any need for a clock that is right: one that is wrong clears by itself.
 
 use super::{Delay, Phase};
+use crate::rate::queue_drain::{EXTRA_NS, next_extra_ns};
 use crate::rate::{Policy, Signal, maths};
 
 /// The moments are this far apart, ns (about four seconds).
@@ -27,12 +28,10 @@ const REPORTS: f64 = 1.5;
 const SKIP_MAX: u64 = 32;
 /// ... and at first, where the doubt is of losses alone: most paths that lose do so by themselves.
 const SKIP_FIRST: u64 = 4;
-/// A queue that is cleared goes this far beyond what is seen of it at first, ns; four times as far after each that lowered the base by this part of it, at most ...
-const EXTRA_NS: f64 = 300_000.0;
-const EXTRA_FELL: f64 = 0.3;
+/// A clearing goes at most this far beyond the queue that is seen, ns.
 const EXTRA_NS_MOST: f64 = 10_000_000.0;
 /// Where less than this is left of a queue all flows empty it together ...
-const CLEARED_SHARE: f64 = 0.3;
+const EMPTIED_SHARE: f64 = 0.3;
 /// ... and nobody has to by itself until so many moments later.
 const CLEARED_PERIODS: f64 = 2.5;
 /// What others keep of a queue from which on it is cleared, whoever they are, ns.
@@ -63,6 +62,7 @@ pub(super) struct Clearing {
     arrived: f64,
     /// The base when it began; taken when it is judged.
     base_ns: Option<i64>,
+    /// How far the next one goes beyond the queue that is seen, ns.
     extra_ns: f64,
 }
 
@@ -153,8 +153,7 @@ impl Clearing {
             return None;
         }
         let fell = self.base_ns.take()?.saturating_sub(base_ns);
-        let deeper = fell as f64 > EXTRA_FELL * self.extra_ns;
-        self.extra_ns = if deeper { (4.0 * self.extra_ns).min(EXTRA_NS_MOST) } else { EXTRA_NS };
+        self.extra_ns = next_extra_ns(self.extra_ns, (fell as f64, 0.0), EXTRA_NS_MOST);
         self.skip = if fell > FELL_NS { 1 } else { (2 * self.skip).min(SKIP_MAX) };
         Some(self.from_ns.saturating_add(rtt_ns))
     }
@@ -199,7 +198,7 @@ impl Delay {
             self.clearing.doubt();
         }
         let (left, queue) = (self.path.queue_least(from_ns, now), self.clearing.queue_ns());
-        if self.config.policy != Policy::Low && left < CLEARED_SHARE * queue {
+        if self.config.policy != Policy::Low && left < EMPTIED_SHARE * queue {
             self.path.on_cleared();
             self.drain.rest(now.saturating_add((CLEARED_PERIODS * PERIOD_NS as f64) as u64));
         }

@@ -20,7 +20,7 @@ const FEW: f64 = 8.0;
 const QUEUE_MANY_NS: f64 = 2_250_000.0;
 /// Time constant, in rounds, of the integral (12 R of docs/design/003).
 const INTEGRAL_ROUNDS: f64 = 12.0;
-/// No more flows than these count, nor so many times what this flow's own share of the link says; but this many do.
+/// No queue speaks for more flows than these, nor for so many times as many others as this flow's own share of the link says, where that is more than `FEW`.
 const FLOWS_MOST: f64 = 10_000.0;
 const FLOWS_MULTIPLE: f64 = 4.0;
 
