@@ -143,6 +143,8 @@ pub struct Demultiplexer {
     is_handed: bool,
     /// Tokens of greetings that nobody remembers are made with it.
     key: [u8; 32],
+    /// How long a greeting is kept whose job is not known: [`EARLY`].
+    early: Duration,
 }
 
 impl Demultiplexer {
@@ -178,7 +180,7 @@ impl Demultiplexer {
         let local = socket.local_addr()?;
         let mut key = [0; 32];
         aws_lc_rs::rand::fill(&mut key).map_err(|_| io::Error::other("the system gives no randomness"))?;
-        Ok(Demultiplexer { socket, local, is_handed, key })
+        Ok(Demultiplexer { socket, local, is_handed, key, early: EARLY })
     }
 
     /// What only who hears at `from` can say, until the rail is confirmed once more: the job's name begins with the first half of it.
@@ -243,7 +245,7 @@ impl Demultiplexer {
     /// Greetings that came before their job was known.
     fn hear_again(&self, guests: &mut Guests, bytes: &mut [u8], jobs: &impl Jobs, counts: &Counts) {
         let now = Instant::now();
-        for early in std::mem::take(&mut guests.early).into_iter().filter(|it| now - it.since < EARLY) {
+        for early in std::mem::take(&mut guests.early).into_iter().filter(|it| now - it.since < self.early) {
             let EarlyGreeting { greeting, length, from, to, .. } = &early;
             if !self.on_greeting(&mut guests.halves, (greeting, *length), (*from, *to), bytes, jobs, counts) {
                 guests.early.push_back(early);
