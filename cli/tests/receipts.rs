@@ -323,12 +323,16 @@ fn a_small_job_does_not_wait_for_a_former_receipt() {
     let mut world = World::new(&[]);
     world.serve(&[]);
     let mut least = Duration::MAX;
-    for at in 0..12 {
+    for at in 0..60 {
         let name = format!("one-{at}");
         std::fs::write(world.at(&name), "1").unwrap();
         let begun = Instant::now();
         world.copy(&["cp", &name, "DAEMON/"]);
         least = least.min(begun.elapsed());
+        // A machine that is busy with others' work may be late, but not each time.
+        if least < Duration::from_millis(90) {
+            return;
+        }
     }
-    assert!(least < Duration::from_millis(90), "{least:?} for the quickest of twelve copies of one byte");
+    panic!("{least:?} for the quickest of sixty copies of one byte");
 }

@@ -276,6 +276,7 @@ fn a_bucket_that_passes_a_train_at_once_does_not_make_us_flood_the_link_behind_i
                 rate: 200_000_000 + seed * 20_000_000,
                 rtt_ns: rtt_us * 1000 + 200_000,
                 jitter_ns: 0,
+                is_uneven: false,
                 is_even: true,
             });
             let out = World::new(seed, &path, &job).run(60 * SECOND);

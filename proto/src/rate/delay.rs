@@ -295,8 +295,8 @@ impl Delay {
     pub(super) fn start_from(&mut self, seen: TrainSeen) {
         if self.phase == Phase::Start && !self.path.known() && seen.rtt_ns > 0 {
             self.seen = seen.rate as f64;
-            self.path.expect(seen.rtt_ns);
-            self.blur_ns = seen.jitter_ns as f64;
+            self.path.expect(seen.rtt_ns, if seen.is_uneven { 0 } else { seen.jitter_ns });
+            self.blur_ns = if seen.is_uneven { seen.jitter_ns as f64 } else { 0.0 };
             self.gaps = if seen.is_even { Gaps::even() } else { Gaps::default() };
         }
     }

@@ -82,8 +82,10 @@ pub struct TrainSeen {
     pub rate: u64,
     /// There and back.
     pub rtt_ns: u64,
-    /// Jitter that drew it out, so that its rate is none of the link's, ns; 0: it may have come as the link let it.
+    /// How far off its packets came, ns; 0: they came evenly, or that is not known.
     pub jitter_ns: u64,
+    /// That drew it out, so that its rate is none of the link's; else it hides a queue, and no more.
+    pub is_uneven: bool,
     /// It came evenly: what looks like jitter is a queue.
     pub is_even: bool,
 }

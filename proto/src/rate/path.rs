@@ -32,6 +32,8 @@ const NOISE_MULTIPLE_MAX: f64 = 6.0;
 const NOISE_REPORTS: f64 = 64.0;
 /// ... and the first ones, in which that mean is still too small.
 const EARLY_REPORTS: f64 = 128.0;
+/// What a train before the flow showed counts as so many.
+const EXPECTED_REPORTS: u64 = 32;
 
 /// The least of the last two to three spans.
 #[derive(Debug, Clone, Copy)]
@@ -106,7 +108,8 @@ impl Path {
         let since = signal.now_ns.saturating_sub(self.now_ns);
         self.now_ns = signal.now_ns;
         self.signals = self.signals.saturating_add(1);
-        if self.signals > 1 {
+        // What a train said before counts as reports, and has no time.
+        if self.signals > 1 && since < signal.now_ns {
             let since = since.clamp(1_000, RTT_NS_MAX) as f64;
             self.report_ns =
                 if self.report_ns == 0.0 { since } else { self.report_ns + (since - self.report_ns) / 8.0 };
@@ -184,8 +187,11 @@ impl Path {
         self.late_ns.saturating_sub(self.non_congestive_ns() as u64)
     }
 
-    /// The round trip before a packet of ours has shown one.
-    pub(super) fn expect(&mut self, rtt_ns: u64) {
+    /// The round trip, and the jitter, before a packet of ours has shown one.
+    pub(super) fn expect(&mut self, rtt_ns: u64, noise_ns: u64) {
+        if noise_ns > 0 {
+            (self.early_noise_ns, self.signals) = (noise_ns as f64, EXPECTED_REPORTS);
+        }
         self.rtt_ns = rtt_ns.clamp(RTT_NS_MIN, RTT_NS_MAX);
     }
 

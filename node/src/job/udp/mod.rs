@@ -222,8 +222,8 @@ impl Greeted {
         let train = self.train()?;
         let bps = train.rate_bps().filter(|_| train.lost().1 == 0)?;
         let rtt_ns = u64::try_from(self.rtt.as_nanos()).unwrap_or(u64::MAX);
-        let jitter_ns = if train.is_uneven() { u64::try_from(train.span.as_nanos()).unwrap_or(u64::MAX) } else { 0 };
-        Some(TrainSeen { rate: (bps / 8.0) as u64, rtt_ns, jitter_ns, is_even: train.is_even() })
+        let (rate, jitter_ns) = ((bps / 8.0) as u64, train.jitter_ns());
+        Some(TrainSeen { rate, rtt_ns, jitter_ns, is_uneven: train.is_uneven(), is_even: train.is_even() })
     }
 
     /// Makes a rail of it. `sends`: data goes from here to there.

@@ -288,9 +288,14 @@ mod tests {
         for all in [even, joined] {
             let train = of(&all);
             assert!(train.doubt > 0 && !train.is_uneven(), "{all:?}: {}", train.doubt);
+            assert_eq!(train.jitter_ns(), 0);
         }
         let jitter = [0, 3, 400, 402, 405, 406, 407, 3400, 3500, 3501, 3502, 3503, 3504, 3505, 4100, 4101];
         assert!(of(&jitter).is_uneven(), "{}", of(&jitter).doubt);
+        // Too little for that, but a queue of less than a few times as much is none.
+        let some = of(&[0, 700, 702, 704, 706, 708, 830, 1500, 1502, 1504, 1506, 1508, 1510, 1560, 1700, 1800]);
+        assert!(!some.is_uneven() && !some.is_even(), "{}", some.doubt);
+        assert!((50_000..400_000).contains(&some.jitter_ns()), "{}", some.jitter_ns());
         assert_eq!(of(&[0, 1, 2, 5000, 5001, 5002]).doubt, 0, "all at once, and late: nothing is known");
     }
 
