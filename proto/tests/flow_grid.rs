@@ -273,8 +273,8 @@ fn a_train_before_the_flow_that_jitter_drew_out_is_not_the_link() {
     assert!(doubted.0 > 0.7 && doubted.0 > 1.3 * believed.0 && doubted.1 < 0.01, "{believed:.3?} {doubted:.3?}");
 }
 
-/// Jitter of 2 ms, on 100 Mbit/s and 30 ms: the train's rate is the link's, and what its first flight sees is jitter and no queue of others. The least share of the
-/// link that 20 MB have, of eight seeds, beside that of a train of which nothing more is known than that it was not even.
+/// Jitter of 2 ms, on 100 Mbit/s and 30 ms: the train's rate is nearly the link's, and what its first flight sees is jitter, not a queue of others. Over eight seeds,
+/// the least share of the link that a job of 20 MB gets, with the train's jitter known and without.
 #[test]
 fn a_train_before_the_flow_says_how_much_of_a_queue_is_jitter() {
     let least = |jitter_ns, is_in_order| {

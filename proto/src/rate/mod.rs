@@ -84,7 +84,7 @@ pub struct TrainSeen {
     pub rtt_ns: u64,
     /// How far off its packets came, ns; 0: they came evenly, or that is not known.
     pub jitter_ns: u64,
-    /// That drew it out, so that its rate is none of the link's; else it hides a queue, and no more.
+    /// This jitter drew the train out, so that its rate is not the link's; otherwise it only hides a queue.
     pub is_uneven: bool,
     /// It came evenly: what looks like jitter is a queue.
     pub is_even: bool,

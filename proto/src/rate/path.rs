@@ -32,7 +32,7 @@ const NOISE_MULTIPLE_MAX: f64 = 6.0;
 const NOISE_REPORTS: f64 = 64.0;
 /// ... and the first ones, in which that mean is still too small.
 const EARLY_REPORTS: f64 = 128.0;
-/// What a train before the flow showed counts as so many.
+/// The jitter that a train before the flow showed counts as so many reports.
 const EXPECTED_REPORTS: u64 = 32;
 
 /// The least of the last two to three spans.
@@ -108,7 +108,7 @@ impl Path {
         let since = signal.now_ns.saturating_sub(self.now_ns);
         self.now_ns = signal.now_ns;
         self.signals = self.signals.saturating_add(1);
-        // What a train said before counts as reports, and has no time.
+        // The first report has none before it, though the jitter of a train counts as some.
         if self.signals > 1 && since < signal.now_ns {
             let since = since.clamp(1_000, RTT_NS_MAX) as f64;
             self.report_ns =
