@@ -5,6 +5,7 @@ HOST  := $(shell rustc -vV | sed -n 's/^host: //p')
 # The shipped binary is static: no shared C library is needed on the host it is copied to. rustc links with lld on x86-64, which keeps equal functions once.
 ONCE   := $(if $(filter x86_64-%-linux-gnu,$(HOST)),-C link-arg=-Wl$(,)--icf=all)
 STATIC := CARGO_TARGET_$(shell echo $(HOST) | tr 'a-z-' 'A-Z_')_RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static $(ONCE)"
+# Built into target/ also where the environment or a user's settings name another folder: the paths below are what everything else calls.
 BIN   := target/$(HOST)/release/longhaul
 # Races other programs; not part of the product.
 RACE  := target/$(HOST)/release/longhaul-race
@@ -19,7 +20,7 @@ help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
 build: ## the static binary, target/longhaul, stripped; its debug information is target/longhaul.debug
-	$(STATIC) cargo build --release --locked --target $(HOST) -p longhaul-cli
+	$(STATIC) cargo build --release --locked --target $(HOST) --target-dir target -p longhaul-cli
 	@dist/strip.sh $(BIN) target/longhaul
 
 .PHONY: build-rdma
@@ -65,7 +66,7 @@ unit: needs ## all cargo tests: proto, sys, engine with its simulator, the comma
 	cargo test --workspace --locked --no-fail-fast
 
 e2e-quick: needs ## the main jobs of the real binary between two hosts: trees, plugs pulled, faults, tickets and keys, sync, pipes
-	cargo build --quiet --locked -p longhaul-cli
+	cargo build --quiet --locked --target-dir target -p longhaul-cli
 	LONGHAUL=$(CURDIR)/target/debug/longhaul E2E_SET="01-trees 03-plug 04-faults 05-doors 11-sync 13-pipes" lab/e2e/run.sh
 
 interop: needs build ## FTP: real clients of others against our server, installed where they are missing (docs/book, "Serve a folder by FTP")
@@ -99,7 +100,7 @@ demo: needs build ## two hosts, real files, the plug pulled in the middle, scp a
 	lab/demo.sh
 
 race: ## the program that races others; it is no part of the product
-	$(STATIC) cargo build --release --locked --target $(HOST) -p longhaul-bench --bin longhaul-race
+	$(STATIC) cargo build --release --locked --target $(HOST) --target-dir target -p longhaul-bench --bin longhaul-race
 
 bench: build race ## the full race against the peers, memory to memory, one file, 20,000, one of 1 KB: target/bench/peers.json and .html (an hour)
 	$(RACE) peers
