@@ -33,8 +33,10 @@ const SESSIONS_NEW: usize = 60;
 const TICKETS_FIRST: usize = 16;
 /// Tickets for a data connection: clients that open two at once have one for each.
 const TICKETS: usize = 2;
+/// A record with all that is around it, and a little of the next.
+const RECORD_BYTES: usize = 20 << 10;
 /// What a peer may say before its handshake is over.
-const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
+pub(super) const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Debug)]
 struct Always(Arc<CertifiedKey>);
@@ -120,6 +122,9 @@ pub type Next = Box<dyn FnMut(Direction) -> Option<Key> + Send>;
 pub struct DataTls {
     /// What moves its bytes.
     pub keys: Keys<Next>,
+    /// Sealed before all that `keys` seals, and to be sent before it (TLS 1.3). On an upload that is after the client's end: who has said all it has to say
+    /// and closes a connection with something unread in it resets it, and throws away what it has not sent yet (RFC 9293 section 3.6.1, RFC 2525 section 2.17).
+    pub tickets: Vec<u8>,
     /// It goes on from the control session's TLS.
     pub resumed: bool,
 }
@@ -147,12 +152,12 @@ pub fn accept(config: &Arc<ServerConfig>, stream: &mut TcpStream) -> io::Result<
                 None
             }
             Ok(ConnectionState::TransmitTlsData(state)) => {
-                stream.write_all(&outgoing)?;
-                outgoing.clear();
                 state.done();
                 None
             }
             Ok(ConnectionState::BlockedHandshake) => {
+                stream.write_all(&outgoing)?;
+                outgoing.clear();
                 incoming.drain(..std::mem::take(&mut discard));
                 take_record(stream, &mut ahead, &mut incoming)?;
                 None
@@ -174,15 +179,21 @@ pub fn accept(config: &Arc<ServerConfig>, stream: &mut TcpStream) -> io::Result<
             break;
         }
     }
-    if !outgoing.is_empty() {
-        stream.write_all(&outgoing)?;
-    }
     let resumed = connection.handshake_kind() == Some(HandshakeKind::Resumed);
     let (secrets, kernel) = connection.dangerous_into_kernel_connection().map_err(io::Error::other)?;
     let version = version_of(&kernel);
+    // With TLS 1.2 the last word of the handshake, for which the client waits.
+    if version == Version::Tls12 {
+        stream.write_all(&outgoing)?;
+        outgoing.clear();
+    }
     let sealing = key_of(version, secrets.tx)?;
     let opening = key_of(version, secrets.rx)?;
-    Ok(DataTls { keys: Keys { sealing, opening, early: ahead, next: next_of(version, kernel) }, resumed })
+    Ok(DataTls {
+        keys: Keys { sealing, opening, early: ahead, next: next_of(version, kernel) },
+        tickets: outgoing,
+        resumed,
+    })
 }
 
 /// Encodes what the library has to say behind what `out` has. `D`: the data of a server's or of a client's connection.
@@ -212,22 +223,22 @@ fn tell_alert(connection: &mut UnbufferedServerConnection, stream: &mut TcpStrea
 }
 
 /// Gives the library the next record, once it is whole.
-fn take_record(stream: &mut TcpStream, ahead: &mut Vec<u8>, incoming: &mut Vec<u8>) -> io::Result<()> {
+pub(super) fn take_record(stream: &mut TcpStream, ahead: &mut Vec<u8>, incoming: &mut Vec<u8>) -> io::Result<()> {
+    let mut room = [0; RECORD_BYTES];
     loop {
         let whole = record_bytes(ahead).map_err(|broken| io::Error::other(format!("no TLS came ({broken:?})")))?;
         if let Some(bytes) = whole.filter(|&bytes| bytes <= ahead.len()) {
             incoming.extend(ahead.drain(..bytes));
             return Ok(());
         }
-        let at = ahead.len();
-        if at >= HANDSHAKE_BYTES_MAX {
-            return Err(io::Error::other("the client's handshake is too long"));
+        if ahead.len() >= HANDSHAKE_BYTES_MAX {
+            return Err(io::Error::other("the other end's handshake is too long"));
         }
-        ahead.resize(HANDSHAKE_BYTES_MAX, 0);
-        let read = stream.read(&mut ahead[at..]);
-        ahead.truncate(at + *read.as_ref().unwrap_or(&0));
-        if read? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        // Servers send tickets and a short file in several segments, and each waits for our word on the one before (RFC 896): 40 ms a file, measured.
+        sys::sock::acknowledge_now(&*stream);
+        match stream.read(&mut room)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            bytes => ahead.extend_from_slice(&room[..bytes]),
         }
     }
 }

@@ -55,6 +55,8 @@ const TURN_AWAY_TIME: Duration = Duration::from_secs(1);
 struct Data {
     stream: TcpStream,
     keys: Option<Keys<Next>>,
+    /// What goes before anything that is sent (`tls::DataTls`).
+    tickets: Vec<u8>,
     beside: OwnedFd,
 }
 
@@ -93,21 +95,21 @@ impl Session<'_> {
         if !is_early {
             self.opening()?;
         }
-        let keys = match &self.config {
+        let (keys, tickets) = match &self.config {
             Some(config) if connect.private => {
                 let tls = tls::accept(config, &mut stream).map_err(|error| End::NoTls(error.to_string()))?;
                 if !tls.resumed && self.door.settings.reuse_required {
                     // A client in the midst of sending is to hear why, not to find its connection reset.
-                    self.turn_away(stream, beside, tls.keys);
+                    self.turn_away(Data { stream, keys: Some(tls.keys), tickets: tls.tickets, beside });
                     return Err(End::NotResumed);
                 }
-                Some(tls.keys)
+                (Some(tls.keys), tls.tickets)
             }
-            _ => None,
+            _ => (None, Vec::new()),
         };
         plain::prepare(&stream).map_err(failed)?;
         data::set_buffers(&stream, self.machine.buffer_bytes());
-        Ok(Data { stream, keys, beside })
+        Ok(Data { stream, keys, tickets, beside })
     }
 
     /// The client hears that it may begin.
@@ -126,9 +128,8 @@ impl Session<'_> {
     }
 
     /// Ends a data connection in good order, and throws away what comes until the client has ended it too.
-    fn turn_away(&mut self, stream: TcpStream, beside: OwnedFd, keys: Keys<Next>) {
+    fn turn_away(&mut self, mut data: Data) {
         let bound = Arc::clone(&self.bound);
-        let mut data = Data { stream, keys: Some(keys), beside };
         let (mut line, keys) = data.line(&mut self.line, &mut self.machine, self.clock, &bound, false);
         if send::end(&mut line, keys).is_err() {
             return;
@@ -213,7 +214,7 @@ impl Session<'_> {
                 let first = streams.remove(0);
                 let beside = self.line.as_fd().try_clone_to_owned();
                 let beside = beside.map_err(|error| End::NoConnection(error.to_string()))?;
-                let mut data = Data { stream: first, keys: None, beside };
+                let mut data = Data { stream: first, keys: None, tickets: Vec::new(), beside };
                 let sent = self.send_list(&mut data, &what, Some(&streams))?;
                 streams.insert(0, data.stream);
                 self.keep(streams);
@@ -485,7 +486,7 @@ fn unique_name(folder: &[u8]) -> Vec<u8> {
 }
 
 impl Data {
-    /// The rail, and the keys of what goes over it.
+    /// The rail, and the keys of what goes over it. `is_upload`: nothing is sent over it.
     fn line<'a>(
         &'a mut self,
         control: &'a mut ControlLine,
@@ -494,6 +495,11 @@ impl Data {
         bound: &'a Bound,
         is_upload: bool,
     ) -> (Line<'a, impl FnMut() -> Heard + use<'a>>, Option<&'a mut Keys<Next>>) {
+        if !is_upload {
+            // A client that is gone by now wants no tickets; what is sent next finds out.
+            let _ = io::Write::write_all(&mut self.stream, &self.tickets);
+            self.tickets.clear();
+        }
         let heard = move || hear(control, machine, clock.now_ns(), is_upload);
         (Line::new(self.stream.as_fd(), self.beside.as_fd(), heard, bound, SILENCE), self.keys.as_mut())
     }

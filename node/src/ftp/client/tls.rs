@@ -21,14 +21,10 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ProtocolVersion};
 
 use super::trust::Verifier;
-use crate::ftp::tls::{encode, key_of};
+use crate::ftp::tls::{HANDSHAKE_BYTES_MAX, encode, key_of, take_record};
 
 /// Servers of one control session: itself.
 const SESSIONS: usize = 8;
-/// A record with all that is around it, and a little of the next.
-const RECORD_BYTES: usize = 20 << 10;
-/// What a peer may say before its handshake is over.
-const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
 
 /// The terms of one control session and of its data connections. `is_tls12`: nothing newer, whose sessions are resumed without a new ticket each time.
 ///
@@ -181,27 +177,6 @@ pub fn connect(
     let kernel = Arc::new(Mutex::new(kernel));
     let next = next_of(version, Arc::clone(&kernel));
     Ok(DataTls { keys: Keys { sealing, opening, early: ahead, next }, first, kernel })
-}
-
-/// Gives the library the next record, once it is whole.
-fn take_record(stream: &mut TcpStream, ahead: &mut Vec<u8>, incoming: &mut Vec<u8>) -> io::Result<()> {
-    let mut room = [0; RECORD_BYTES];
-    loop {
-        let whole = record_bytes(ahead).map_err(|broken| io::Error::other(format!("no TLS came ({broken:?})")))?;
-        if let Some(bytes) = whole.filter(|&bytes| bytes <= ahead.len()) {
-            incoming.extend(ahead.drain(..bytes));
-            return Ok(());
-        }
-        if ahead.len() >= HANDSHAKE_BYTES_MAX {
-            return Err(io::Error::other("the server's handshake is too long"));
-        }
-        // Servers send tickets and a short file in several segments, and each waits for our word on the one before (RFC 896): 40 ms a file, measured.
-        sys::sock::acknowledge_now(&*stream);
-        match stream.read(&mut room)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            bytes => ahead.extend_from_slice(&room[..bytes]),
-        }
-    }
 }
 
 fn next_of(version: Version, kernel: Kernel) -> Next {

@@ -978,4 +978,5 @@ fn sessions_over_one_connection_export_secrets_of_their_own() {
 mod digests; // without reading
 mod mode_e; // over several data connections
 mod rates; // of users
+mod tickets; // when they come
 mod transcripts; // of programs that no test can run
