@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use engine::seal::record::record_bytes;
 use proto::ftp::session::Session as Machine;
 use rustls::{Connection, ProtocolVersion, ServerConfig, ServerConnection};
 use sys::event::Interest;
@@ -56,18 +57,35 @@ impl ControlLine {
         Ok(ControlLine { stream, tls: None, is_closed: false, moved, clear_sent, early, sessions })
     }
 
-    /// TLS from the next byte on.
+    /// What comes first of TLS: a record, or what is none.
+    ///
+    /// # Errors
+    /// The client is gone, or takes too long.
+    pub fn hello(&mut self, until: Instant) -> io::Result<Vec<u8>> {
+        let (mut hello, mut room) = (Vec::new(), [0; READ_BYTES]);
+        while record_bytes(&hello).is_ok_and(|bytes| bytes.is_none_or(|bytes| bytes > hello.len())) {
+            match self.stream.read(&mut room) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(bytes) => hello.extend_from_slice(&room[..bytes]),
+                Err(error) if is_not_now(&error) => self.ready(Interest::Read, until)?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(hello)
+    }
+
+    /// TLS from the next byte on, which `hello` begins with.
     ///
     /// # Errors
     /// Of the handshake, or that it takes too long.
-    pub fn secure(&mut self, config: &Arc<ServerConfig>, within: Duration) -> io::Result<()> {
+    pub fn secure(&mut self, config: &Arc<ServerConfig>, mut hello: &[u8], until: Instant) -> io::Result<()> {
         let mut tls = Box::new(ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?);
-        let until = Instant::now() + within;
         while tls.is_handshaking() || tls.wants_write() {
             let moved = if tls.wants_write() {
                 tls.write_tls(&mut self.stream).inspect(|&bytes| self.moved.0 += bytes as u64)
             } else {
-                tls.read_tls(&mut self.stream).and_then(|bytes| {
+                let from: &mut dyn Read = if hello.is_empty() { &mut self.stream } else { &mut hello };
+                tls.read_tls(from).and_then(|bytes| {
                     self.moved.1 += bytes as u64;
                     if let Err(error) = tls.process_new_packets() {
                         // The alert says why.
@@ -80,18 +98,22 @@ impl ControlLine {
             match moved {
                 Ok(_) => {}
                 Err(error) if is_not_now(&error) => {
-                    let interest = if tls.wants_write() { Interest::Write } else { Interest::Read };
-                    let left = until.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return Err(ErrorKind::TimedOut.into());
-                    }
-                    sys::event::poll(&[(self.stream.as_fd(), interest)], Some(left))?;
+                    self.ready(if tls.wants_write() { Interest::Write } else { Interest::Read }, until)?;
                 }
                 Err(error) => return Err(error),
             }
         }
         self.tls = Some(tls);
         Ok(())
+    }
+
+    /// Waits until the socket can be read or written.
+    fn ready(&self, interest: Interest, until: Instant) -> io::Result<()> {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        sys::event::poll(&[(self.stream.as_fd(), interest)], Some(left)).map(drop)
     }
 
     /// Does TLS cover it?
@@ -179,13 +201,7 @@ impl ControlLine {
             };
             match moved {
                 Ok(()) => {}
-                Err(error) if is_not_now(&error) => {
-                    let time = until.saturating_duration_since(Instant::now());
-                    if time.is_zero() {
-                        return Err(ErrorKind::TimedOut.into());
-                    }
-                    sys::event::poll(&[(self.stream.as_fd(), Interest::Write)], Some(time))?;
-                }
+                Err(error) if is_not_now(&error) => self.ready(Interest::Write, until)?,
                 Err(error) => return Err(error),
             }
         }

@@ -201,11 +201,15 @@ impl<'d> Session<'d> {
     }
 
     fn secure(&mut self) -> bool {
-        let Ok(terms) = tls::terms(&self.door.certificate.key) else { return false };
         let left = self.machine.deadline_ns().saturating_sub(self.clock.now_ns());
+        let until = Instant::now() + Duration::from_nanos(left);
+        let Ok(hello) = self.line.hello(until) else { return false };
+        // A ticket of TLS 1.3 is good once for OpenSSL, and who only sends hardly reads new ones; sessions of TLS 1.2 are resumed as often as one wants.
+        let is_tls12 = self.door.settings.reuse_required && tls::offers_tls12(&hello);
+        let Ok(terms) = tls::terms(&self.door.certificate.key, is_tls12) else { return false };
         self.config = Some(terms.data);
         self.sessions = Some(terms.sessions);
-        self.line.secure(&terms.control, Duration::from_nanos(left)).is_ok()
+        self.line.secure(&terms.control, &hello, until).is_ok()
     }
 
     /// The root of who is logged in.

@@ -97,13 +97,14 @@ pub struct TermsOf {
     pub sessions: Arc<TlsSessions>,
 }
 
-/// Makes them.
+/// Makes them. `is_tls12`: nothing newer.
 ///
 /// # Errors
 /// Versions that the library does not have.
-pub fn terms(key: &Arc<CertifiedKey>) -> Result<TermsOf, rustls::Error> {
+pub fn terms(key: &Arc<CertifiedKey>, is_tls12: bool) -> Result<TermsOf, rustls::Error> {
+    let versions: &[_] = if is_tls12 { &[&TLS12] } else { &[&TLS13, &TLS12] };
     let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_protocol_versions(&[&TLS13, &TLS12])?
+        .with_protocol_versions(versions)?
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(Always(Arc::clone(key))));
     let sessions = Arc::new(TlsSessions::default());
@@ -113,6 +114,13 @@ pub fn terms(key: &Arc<CertifiedKey>) -> Result<TermsOf, rustls::Error> {
     data.send_tls13_tickets = TICKETS;
     data.enable_secret_extraction = true;
     Ok(TermsOf { control: Arc::new(config), data: Arc::new(data), sessions })
+}
+
+/// Does a ClientHello offer TLS 1.2? Without the extension supported_versions (RFC 8446 section 4.2.1: type 43, lengths of two bytes and of one) it offers nothing newer.
+pub fn offers_tls12(hello: &[u8]) -> bool {
+    let at =
+        hello.windows(5).position(|it| it[..3] == [0, 43, 0] && it[3].checked_sub(1) == Some(it[4]) && it[4] % 2 == 0);
+    at.is_none_or(|at| hello[at + 5..].chunks(2).take(usize::from(hello[at + 4]) / 2).any(|it| it == [3, 3]))
 }
 
 /// The keys that follow, which few connections ever ask for.

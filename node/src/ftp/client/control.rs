@@ -21,6 +21,7 @@ use proto::ftp::client::pipeline::Pipeline;
 use proto::ftp::client::reply::{Replies, Reply};
 use proto::ftp::lhdata::{Agreed, Spoken};
 use rustls::pki_types::ServerName;
+use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection, Connection};
 use sys::event::Interest;
 use text::exit::{Exit, Failure};
@@ -224,14 +225,15 @@ impl<'a> Control<'a> {
         if let Some(line) = opening {
             self.say(&[line, b"\r\n"].concat())?;
         }
+        let may_upgrade = asked.is_some() && server.is_longhaul.load(Ordering::Relaxed);
         if cover == Cover::Implicit {
-            self.secure()?;
+            self.secure(may_upgrade)?;
         }
         loop {
             let reply = self.reply()?;
             let mut step = steps.on_reply(&reply);
             if step == Step::Secure {
-                self.secure()?;
+                self.secure(steps.is_ahead())?;
                 step = steps.on_secure();
             }
             match step {
@@ -265,7 +267,8 @@ impl<'a> Control<'a> {
         }
     }
 
-    fn secure(&mut self) -> Result<(), Trouble> {
+    /// `may_upgrade`: to a session of ours, which TLS 1.3 alone can cover, and a Longhaul takes TLS 1.2 from who offers both.
+    fn secure(&mut self, may_upgrade: bool) -> Result<(), Trouble> {
         if !self.replies.is_empty() {
             let what = format!("make TLS with {}", self.server.address.host_port());
             return Err(Trouble::Failure(Exit::Breach.fail(what, "bytes came in clear behind the answer to AUTH TLS")));
@@ -281,7 +284,12 @@ impl<'a> Control<'a> {
             }
             Trouble::Failure(server.verifier.failure(&server.address.host_port(), &error))
         };
-        let config = tls::terms(&server.verifier, &server.provider, server.is_tls12.load(Ordering::Relaxed))
+        let versions: &[_] = match server.is_tls12.load(Ordering::Relaxed) {
+            true => &[&TLS12],
+            false if may_upgrade => &[&TLS13],
+            false => &[&TLS13, &TLS12],
+        };
+        let config = tls::terms(&server.verifier, &server.provider, versions)
             .map_err(|error| failed(io::Error::other(error)))?;
         let name = name_of(&server.address.host)?;
         let tls = ClientConnection::new(Arc::clone(&config), name).map_err(|error| failed(io::Error::other(error)))?;

@@ -100,7 +100,8 @@ pub fn run(node: &Node, request: &JobRequest, manner: &Manner, watch: &mut dyn W
     let done = server(Some(&kept), terms, &mut |text| events.note(text)).and_then(|server| {
         let asked = lhdata::asked(request);
         let known = lhdata::Known::of(node.home(), address);
-        server.is_longhaul.store(known.is_there(), Ordering::Relaxed);
+        // Where TLS comes before the greeting, it may be one; what is none is asked again.
+        server.is_longhaul.store(known.is_there() || address.is_implicit, Ordering::Relaxed);
         let first = Control::open_asking(&server, is_asked.then_some(&asked))
             .map_err(|trouble| first_failure(&server, trouble))?;
         keep_fingerprint(node, request, address, &mut events);

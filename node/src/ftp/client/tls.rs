@@ -17,8 +17,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::kernel::KernelConnection;
 use rustls::pki_types::ServerName;
 use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
-use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, ProtocolVersion};
+use rustls::{ClientConfig, ProtocolVersion, SupportedProtocolVersion};
 
 use super::trust::Verifier;
 use crate::ftp::tls::{HANDSHAKE_BYTES_MAX, encode, key_of, take_record};
@@ -26,16 +25,15 @@ use crate::ftp::tls::{HANDSHAKE_BYTES_MAX, encode, key_of, take_record};
 /// Servers of one control session: itself.
 const SESSIONS: usize = 8;
 
-/// The terms of one control session and of its data connections. `is_tls12`: nothing newer, whose sessions are resumed without a new ticket each time.
+/// The terms of one control session and of its data connections, with these versions.
 ///
 /// # Errors
 /// Versions that the library does not have.
 pub fn terms(
     verifier: &Arc<Verifier>,
     provider: &Arc<CryptoProvider>,
-    is_tls12: bool,
+    versions: &[&'static SupportedProtocolVersion],
 ) -> Result<Arc<ClientConfig>, rustls::Error> {
-    let versions: &[_] = if is_tls12 { &[&TLS12] } else { &[&TLS13, &TLS12] };
     let mut config = ClientConfig::builder_with_provider(Arc::clone(provider))
         .with_protocol_versions(versions)?
         .dangerous()

@@ -113,6 +113,12 @@ impl Login {
         self.is_auth_said.then_some(AUTH)
     }
 
+    /// Did the server greet as a Longhaul, which is asked for LHDATA? That needs TLS 1.3.
+    #[must_use]
+    pub const fn is_ahead(&self) -> bool {
+        self.is_ahead
+    }
+
     /// TLS covers the connection from here on.
     pub fn on_secure(&mut self) -> Step {
         if self.at == At::Securing {
