@@ -227,4 +227,18 @@ if [ "${INTEROP:-}" = full ] && type -P tnftp >/dev/null; then
     same "$SRC/one" "$ROOT/tnftp-up" "tnftp: pushed"
 fi
 shut
+if [ -n "$(ip -6 addr show dev lo 2>/dev/null)" ] && command -v lftp >/dev/null; then
+    LONGHAUL_HOME=$LAB/ftp-home "$LONGHAUL" ftp serve --listen "[::1]:$FTP_PORT" --user ada --root "$ROOT" >"$LAB/ftp.out" 2>"$LAB/ftp.err" &
+    DOOR=$!
+    until_true 20 grep -q '^file manager' "$LAB/ftp.out"
+    pasted=$(sed -n "s/^lftp: *//p" "$LAB/ftp.out")
+    pasted=${pasted/-u ada/-u ada,$PASSWORD}
+    eval "${pasted/ no\'/ no; set net:max-retries 2; put $SRC/one -o six; get six -o $DST/six; exit\'}" >"$LAB/lftp" 2>&1
+    same "$SRC/one" "$DST/six" "IPv6: the line for lftp works when it is pasted"
+    pasted=$(sed -n 's/^curl: *//p' "$LAB/ftp.out")
+    is "$(eval "${pasted/-u ada/-sS -u ada:$PASSWORD}" | grep -c ' six')" 1 "IPv6: the line for curl works when it is pasted"
+    shut
+else
+    skip "IPv6" "there is none here, or no lftp"
+fi
 finish

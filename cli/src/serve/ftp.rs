@@ -329,10 +329,8 @@ fn page_of(
     }
     let pin = certificate.pin.as_ref().map_or_else(String::new, |pin| format!(" --pinnedpubkey sha256//{pin}"));
     let _ = writeln!(page, "curl:         curl --ssl-reqd -k{pin} -u {name} ftp://{address}/");
-    let host = match address.ip() {
-        IpAddr::V6(it) => format!("[{it}]"),
-        it => it.to_string(),
-    };
+    // Without brackets: lftp takes them for a pattern of names.
+    let host = address.ip();
     let _ = writeln!(
         page,
         "lftp:         lftp -e 'set ftp:ssl-force yes; set ssl:verify-certificate/{host} no' -u {name} -p {} {host}",
