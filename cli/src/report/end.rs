@@ -338,10 +338,9 @@ fn stages(text: &mut String, done: &Done) {
     let (here, there) = columns(done);
     let remote = done.stages_remote.as_ref();
     let title = if remote.is_some() { format!("{here:>27}   {there:>27}") } else { format!("{here:>27}") };
-    let _ = writeln!(text, "  {:<21}{title}", "");
     let units = format!("{:>10}{:>8}{:>9}", "ms", "%", "s/GB");
     let units = if remote.is_some() { format!("{units}   {units}") } else { units };
-    let _ = writeln!(text, "  {:<21}{units}", "stage");
+    let _ = writeln!(text, "  {:<21}{title}\n  {:<21}{units}", "", "stage");
     let of = |books: &StagesRecord, stage: &StageRecord| {
         cells(stage.ms, stage.percent, stage.s_per_gb.filter(|_| books.payload_bytes >= PER_GB_BYTES))
     };
@@ -363,13 +362,14 @@ fn stages(text: &mut String, done: &Done) {
         let per_gb = (books.payload_bytes >= PER_GB_BYTES).then(|| ms * 1e6 / books.payload_bytes as f64);
         cells(ms, books.booked_percent, per_gb)
     };
-    let other = remote.map(|books| format!("   {}", sum(books))).unwrap_or_default();
-    let _ = writeln!(text, "  {:<21}{}{other}", "sum", sum(&done.stages_local));
     let wall = |books: &StagesRecord| {
         format!("{:>27}", format!("{} × {} ms", workers(books), fitted(per_worker_ms(books), 12, 1).trim_start()))
     };
-    let other = remote.map(|books| format!("   {}", wall(books))).unwrap_or_default();
-    let _ = writeln!(text, "  {:<21}{}{other}", "workers × wall time", wall(&done.stages_local));
+    let both = [("sum", &sum as &dyn Fn(&StagesRecord) -> String), ("workers × wall time", &wall)];
+    for (name, cell) in both {
+        let other = remote.map(|books| format!("   {}", cell(books))).unwrap_or_default();
+        let _ = writeln!(text, "  {name:<21}{}{other}", cell(&done.stages_local));
+    }
     type Of = fn(&StagesRecord) -> f64;
     let beside: [(&str, Of); 2] =
         [("commit, beside", |books| books.commit_ms), ("no core, of the sum", |books| books.run_delay_ms)];

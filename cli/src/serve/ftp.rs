@@ -321,22 +321,20 @@ fn page_of(
     certificate: &Certificate,
     arguments: &FtpServeArguments,
 ) -> String {
-    let mut page = String::new();
-    let _ = writeln!(page, "ftps://{name}@{address}/");
-    let _ = writeln!(page, "certificate SHA-256 {}", certificate.fingerprint);
+    let mut page = format!("ftps://{name}@{address}/\ncertificate SHA-256 {}\n", certificate.fingerprint);
     for (name, password) in made {
         let _ = writeln!(page, "password of {name}, said once: {password}");
     }
     let pin = certificate.pin.as_ref().map_or_else(String::new, |pin| format!(" --pinnedpubkey sha256//{pin}"));
-    let _ = writeln!(page, "curl:         curl --ssl-reqd -k{pin} -u {name} ftp://{address}/");
-    // Without brackets: lftp takes them for a pattern of names.
-    let host = address.ip();
+    // lftp's without brackets, which it takes for a pattern of names.
     let _ = writeln!(
         page,
-        "lftp:         lftp -e 'set ftp:ssl-force yes; set ssl:verify-certificate/{host} no' -u {name} -p {} {host}",
-        address.port()
+        "curl:         curl --ssl-reqd -k{pin} -u {name} ftp://{address}/\n\
+         lftp:         lftp -e 'set ftp:ssl-force yes; set ssl:verify-certificate/{host} no' -u {name} -p {port} {host}\n\
+         file manager: ftp://{name}@{address}/ with \"explicit TLS\" (FileZilla, WinSCP: FTPES)",
+        host = address.ip(),
+        port = address.port()
     );
-    let _ = writeln!(page, "file manager: ftp://{name}@{address}/ with \"explicit TLS\" (FileZilla, WinSCP: FTPES)");
     if !arguments.clear.is_empty() {
         let _ = writeln!(page, "in clear, from networks that were named: ftp://{name}@{address}/");
     }

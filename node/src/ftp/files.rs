@@ -59,7 +59,7 @@ pub fn facts_of(stat: &Stat) -> Facts {
     }
 }
 
-/// Does what is asked, beneath this root; all but `Task::Hash` (`digests`).
+/// Does what is asked, beneath this root; all but `Task::Hash` (`digests`) and `Task::Size` (`size`).
 ///
 /// # Errors
 /// The file system's.
@@ -72,7 +72,6 @@ pub fn work(root: &Dir, task: Task) -> Result<Outcome, Fault> {
             Err(error) => Err(error),
         },
         Task::Facts(path) => root.stat(&path).map(|stat| Outcome::Facts(facts_of(&stat))),
-        Task::Size { path, parts } => return size(root, &path, parts),
         Task::Space(path) => {
             root.open_dir(&path).and_then(|folder| folder.space()).map(|space| Outcome::Bytes(space.free_bytes))
         }
@@ -83,18 +82,21 @@ pub fn work(root: &Dir, task: Task) -> Result<Outcome, Fault> {
         Task::Set(path, facts) => {
             done(root.set_meta(&path, facts.mode, facts.mtime_s.map(|seconds| (seconds, 0)), false))
         }
-        Task::Hash(..) => return Err(Fault::Other("a digest is asked for elsewhere".to_owned())),
+        Task::Hash(..) | Task::Size { .. } => return Err(Fault::Other("that is asked for elsewhere".to_owned())),
     };
     outcome.map_err(|error| fault_of(&error))
 }
 
-/// The bytes of a file, or of what stands of an upload that was cut, where there is no file.
-fn size(root: &Dir, path: &[u8], parts: bool) -> Result<Outcome, Fault> {
+/// The bytes of a file, or of what stands of an upload that was cut, where there is no file; is it that?
+///
+/// # Errors
+/// The file system's; that it is no file.
+pub fn size(root: &Dir, path: &[u8], parts: bool) -> Result<(u64, bool), Fault> {
     match root.stat(path) {
-        Ok(stat) if stat.kind == Kind::File => Ok(Outcome::Bytes(stat.bytes)),
+        Ok(stat) if stat.kind == Kind::File => Ok((stat.bytes, false)),
         Ok(_) => Err(Fault::NotRegular),
         Err(error) => match open_ended::standing(root, path) {
-            Ok(Some(bytes)) if parts => Ok(Outcome::Bytes(bytes)),
+            Ok(Some(bytes)) if parts => Ok((bytes, true)),
             _ => Err(fault_of(&error)),
         },
     }

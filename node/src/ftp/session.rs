@@ -64,6 +64,8 @@ pub struct Session<'d> {
     root: Arc<Dir>,
     /// Who is logged in; `None`: nobody with a name.
     pub(super) user: Option<User>,
+    /// The upload that was cut of which SIZE was asked last, and what was answered.
+    pub(super) sized: Option<(Vec<u8>, u64)>,
 }
 
 impl std::fmt::Debug for Session<'_> {
@@ -105,6 +107,7 @@ impl<'d> Session<'d> {
             bound: Arc::clone(&door.bound),
             root: Arc::clone(&door.root),
             user: None,
+            sized: None,
         })
     }
 
@@ -283,6 +286,11 @@ impl<'d> Session<'d> {
     }
 
     fn work(&mut self, task: Task) -> Result<Outcome, Fault> {
+        if let Task::Size { path, parts } = task {
+            let (bytes, is_part) = files::size(&self.root, &path, parts)?;
+            self.sized = is_part.then_some((path, bytes));
+            return Ok(Outcome::Bytes(bytes));
+        }
         let Task::Hash(path, digest, part) = task else { return files::work(&self.root, task) };
         let file = self.root.open_file(&path, false).map_err(|error| fault_of(&error))?;
         let is_kept = digest == Digest::Blake3 && part == Part { from: 0, to: None };

@@ -234,7 +234,7 @@ fn tell_alert(connection: &mut UnbufferedServerConnection, stream: &mut TcpStrea
 pub(super) fn take_record(stream: &mut TcpStream, ahead: &mut Vec<u8>, incoming: &mut Vec<u8>) -> io::Result<()> {
     let mut room = [0; RECORD_BYTES];
     loop {
-        let whole = record_bytes(ahead).map_err(|broken| io::Error::other(format!("no TLS came ({broken:?})")))?;
+        let whole = record_bytes(ahead).map_err(|_| io::Error::other("no TLS came"))?;
         if let Some(bytes) = whole.filter(|&bytes| bytes <= ahead.len()) {
             incoming.extend(ahead.drain(..bytes));
             return Ok(());

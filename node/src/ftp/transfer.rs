@@ -310,7 +310,10 @@ impl Session<'_> {
         let is_unique = transfer.kind == TransferKind::StoreUnique;
         let path = if is_unique { unique_name(&transfer.path) } else { transfer.path };
         let from = match (transfer.part.from, transfer.kind) {
-            (0, TransferKind::Append) => From::End,
+            // Behind what its client heard of it, which is less than stands there.
+            (0, TransferKind::Append) => {
+                self.sized.take_if(|(sized, _)| *sized == path).map_or(From::End, |(_, bytes)| From::At(bytes))
+            }
             (0, _) => From::Start,
             (at, _) => From::At(at),
         };

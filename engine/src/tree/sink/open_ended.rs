@@ -142,7 +142,8 @@ pub struct OpenEnded {
     mode: u32,
 }
 
-/// The bytes of a part that a later upload can go on after, if one stands beside this name and nobody is at it.
+/// The bytes of a part that a later upload can go on after, if one stands beside this name and nobody is at it: one less than stand there. A client that
+/// was cut when all had come would take a length that is the file's for an upload that is done (`curl -C -`), and the file would never have its name.
 ///
 /// # Errors
 /// The file system's.
@@ -157,7 +158,7 @@ pub fn standing(base: &Dir, path: &[u8]) -> io::Result<Option<u64>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         part => part?,
     };
-    Ok(prefix_of(base, path, &part)?.map(|it| it.bytes).filter(|&bytes| bytes > 0))
+    Ok(prefix_of(base, path, &part)?.and_then(|it| it.bytes.checked_sub(1)).filter(|&bytes| bytes > 0))
 }
 
 /// What stands of a part.
@@ -277,7 +278,7 @@ impl OpenEnded {
             From::End => of_file.or(of_part).unwrap_or(0),
         };
         let mode = there.map_or(MODE_NEW, |it| it.mode);
-        let fits = of_part == Some(at) || of_file.is_none_or(|bytes| bytes < at);
+        let fits = of_part.is_some_and(|it| at <= it && it <= at + 1) || of_file.is_none_or(|bytes| bytes < at);
         let mut it = match (part, prefix) {
             (Some(part), Some(prefix)) if at > 0 && prefix.bytes >= at && fits => {
                 let mut it = OpenEnded::on(base, path, part, how, mode);

@@ -73,7 +73,8 @@ fn a_cut_upload_goes_on_where_it_was_to_the_byte_and_any_earlier_place() {
                 put(&mut it, &bytes[..cut]);
                 assert_eq!(standing(&place.1, b"f").unwrap(), None, "somebody is at it");
                 assert_eq!(it.leave().unwrap(), cut as u64);
-                assert_eq!(standing(&place.1, b"f").unwrap(), Some(cut as u64));
+                // One less: who is told a length that is the file's has nothing left to send.
+                assert_eq!(standing(&place.1, b"f").unwrap(), (cut > 1).then_some(cut as u64 - 1));
                 assert_eq!(
                     place.begin(From::At(cut as u64 + 1), digest).unwrap_err().kind(),
                     io::ErrorKind::InvalidInput
@@ -101,19 +102,19 @@ fn what_a_kill_leaves_is_believed_as_far_as_the_journal_and_the_bytes_agree() {
     it.claim = None;
     drop(it);
     let stands = standing(&place.1, b"f").unwrap().unwrap();
-    assert_eq!(stands, 16 * MIB as u64, "noted every 8 MiB");
+    assert_eq!(stands + 1, 16 * MIB as u64, "noted every 8 MiB");
     if !sys::fs::is_memory_file_system(&File::open(&place.0).unwrap()) {
         // Noted and not flushed: a byte that is not what it was ends what is believed.
         let part = place.1.open_file_to_write(&beside(b"f", "part")).unwrap();
         part.write_all_at(&[0], 9 * MIB as u64).unwrap();
-        assert_eq!(standing(&place.1, b"f").unwrap(), Some(9 * MIB as u64));
+        assert_eq!(standing(&place.1, b"f").unwrap(), Some(9 * MIB as u64 - 1));
         part.write_all_at(&bytes[9 * MIB..=9 * MIB], 9 * MIB as u64).unwrap();
     }
     // A torn journal is believed up to the tear.
     let name = place.1.open_file_to_write(&beside(b"f", "journal")).unwrap();
     let end = sys::fs::stat_file(&name).unwrap().bytes;
     sys::fs::truncate(&name, end - 3).unwrap();
-    assert_eq!(standing(&place.1, b"f").unwrap(), Some(8 * MIB as u64));
+    assert_eq!(standing(&place.1, b"f").unwrap(), Some(8 * MIB as u64 - 1));
     let mut it = place.begin(From::End, DigestKind::Blake3).unwrap();
     put(&mut it, &bytes[8 * MIB..]);
     assert_eq!(it.publish().unwrap().digest, digest_of(DigestKind::Blake3, &bytes));
@@ -152,7 +153,7 @@ fn zeros_at_the_end_and_in_the_middle_are_holes_that_count() {
     let mut it = place.begin(From::Start, DigestKind::Blake3).unwrap();
     put(&mut it, &bytes[..12 * MIB + 5]);
     assert_eq!(it.leave().unwrap(), 12 * MIB as u64 + 5);
-    assert_eq!(standing(&place.1, b"f").unwrap(), Some(12 * MIB as u64 + 5));
+    assert_eq!(standing(&place.1, b"f").unwrap(), Some(12 * MIB as u64 + 4));
     let mut it = place.begin(From::End, DigestKind::Blake3).unwrap();
     put(&mut it, &bytes[12 * MIB + 5..]);
     assert_eq!(it.publish().unwrap().digest, digest_of(DigestKind::Blake3, &bytes));
