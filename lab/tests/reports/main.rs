@@ -36,7 +36,7 @@ use world::{Skip, World};
 /// One scenario: hosts of its own → checks, in the order in which things happen.
 type Scenario = fn(&mut World) -> Result<(), Skip>;
 
-const SCENARIOS: [(&str, Scenario); 63] = [
+const SCENARIOS: [(&str, Scenario); 64] = [
     ("hosts: ends", hosts::hosts_end_with_whoever_asked_for_them),
     ("facts: host show", facts::host_show_tells_what_sys_tells),
     ("books: pushed", books::both_ends_sum_to_their_wall_time_when_pushed),
@@ -70,6 +70,7 @@ const SCENARIOS: [(&str, Scenario); 63] = [
     ("blackhole: last words", blackhole::a_path_that_swallows_the_last_words_is_left),
     ("policer: not flooded", policer::a_policer_is_not_flooded),
     ("start: round trips", start::a_command_takes_no_round_trip_more),
+    ("start: a short train", start::a_small_job_is_tried_with_a_short_train),
     ("start: a tenth lost", start::what_a_job_begins_with_waits_for_no_timer_where_a_tenth_is_lost),
     ("wan: grid", wan::a_tiny_grid_says_what_was_and_what_was_not),
     ("wan: stopped", wan::a_grid_that_is_stopped_keeps_what_was_measured),

@@ -509,7 +509,7 @@ fn wants_stream_ahead(copy: &Copy<'_>, open: &Open) -> bool {
 
 /// Greets for a datagram rail over the session's own path while the acceptor thinks. A short path has nothing to gain; of several, each is
 /// greeted when it is used.
-fn greet_early(copy: &Copy<'_>, link: &mut Link, open: &Open, is_tiny: bool) -> Option<Early> {
+fn greet_early(copy: &Copy<'_>, link: &mut Link, open: &Open, (is_tiny, is_one_chunk): (bool, bool)) -> Option<Early> {
     let request = copy.request;
     let is_auto = request.transport == Transport::Auto;
     if open.offer.datagrams == 0 || !request.paths.is_empty() || request.dry_run {
@@ -523,10 +523,16 @@ fn greet_early(copy: &Copy<'_>, link: &mut Link, open: &Open, is_tiny: bool) -> 
     // A train is faster than a bound that the user set.
     let train = match (is_auto, sends && open.offer.rate_bps == 0) {
         _ if is_tiny => None,
+        // A longer one, which shows loss and the buffer, keeps a slow link for as long as a tenth of such a job (20 Mbit/s: 38 ms).
+        (true, _) if is_one_chunk => Some(START_PACKETS),
         (true, _) => Some(TRAIN_PACKETS),
         (false, true) => Some(START_PACKETS),
         (false, false) => None,
     };
+    if is_auto && train.is_some() {
+        // What a core carries is part of the choice, and this time is nobody's. Whoever wants it before it is there waits for it.
+        std::thread::spawn(probe::host_rates::host_rates);
+    }
     let secret = JobSecret::of(link, open.job);
     link.duplicate(secret.session_datagrams(rails::CONTROL), true);
     link.greet_datagrams(rails::session_greeting(addr, &secret));
@@ -636,7 +642,7 @@ fn ask(
     }
     open.ahead = u8::try_from(frames.len()).unwrap_or(u8::MAX);
     greeting::open(&mut link, open.clone(), &frames)?;
-    let early = greet_early(copy, &mut link, &open, is_tiny);
+    let early = greet_early(copy, &mut link, &open, (is_tiny, is_one_chunk));
     // Over a short path a larger job may find a faster way round, and its rails stay where they were greeted.
     let is_short = sys::sock::tcp_info(link.as_fd()).is_ok_and(|info| probe::rtt_of(&info) < probe::SHORT);
     // A tunnel's near end answers at once, however long the way is.

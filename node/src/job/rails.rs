@@ -26,7 +26,6 @@ use crate::job::keys::JobSecret;
 use crate::job::udp::packet_train::TRAIN_PACKETS;
 use crate::job::udp::{self, Greeted, Opened, Peer, SetupKind, SetupMessage, Sizes};
 use crate::link::{SessionGreeting, bound_segments, congestion};
-use crate::probe::host_rates::host_rates;
 use crate::probe::result::Seen;
 use crate::request::pair_greeting::{door_at, hello_of};
 
@@ -145,10 +144,6 @@ impl Early {
         let (answered, opened) = (Arc::new(AtomicBool::new(false)), Opened::not_yet()?);
         let (told, known) = (answered.clone(), opened.clone());
         let thread = std::thread::spawn(move || {
-            // What a core carries is part of the choice, and this time is nobody's. Whoever wants it before it is there waits for it.
-            if train == Some(TRAIN_PACKETS) {
-                std::thread::spawn(host_rates);
-            }
             let mut greeted = udp::greet(peer, &secret, Self::RAIL, Some(&known))?;
             told.store(true, Ordering::Relaxed);
             if let Some(packets) = train

@@ -63,6 +63,21 @@ pub(crate) fn what_a_job_begins_with_waits_for_no_timer_where_a_tenth_is_lost(wo
     Ok(())
 }
 
+/// A job of one chunk on a slow link: all bytes that left host a, to the file's, at most. Headers, seals, hello and session are 8 %; the long train was 16 % more.
+const SENT_MOST: f64 = 1.15;
+
+pub(crate) fn a_small_job_is_tried_with_a_short_train(world: &mut World) -> Result<(), Skip> {
+    let mut link = Emulated::make("rate=20Mbit rtt=30ms")?;
+    let daemon = link.serve_as_another_kernel(world)?;
+    let bytes = 1_000_000;
+    copy(world, &link, &daemon, &["--transport", "auto"], (bytes, 0), 30);
+    let ends = link.stop();
+    let sent = ends[0].counts.bytes_in as f64 / bytes as f64;
+    let what = format!("1 MB over 20 Mbit/s and 30 ms: {sent:.2} times the file was sent, at most {SENT_MOST}");
+    world.holds(&what, sent <= SENT_MOST, "");
+    Ok(())
+}
+
 /// Seconds of one copy.
 fn copy(
     world: &mut World,
