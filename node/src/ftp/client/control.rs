@@ -233,7 +233,7 @@ impl<'a> Control<'a> {
             let reply = self.reply()?;
             let mut step = steps.on_reply(&reply);
             if step == Step::Secure {
-                self.secure(steps.is_ahead())?;
+                self.secure(steps.greeted_as_longhaul())?;
                 step = steps.on_secure();
             }
             match step {

@@ -460,8 +460,12 @@ impl ServerCertVerifier for Any {
 }
 
 fn client_config(version: &'static rustls::SupportedProtocolVersion) -> Arc<ClientConfig> {
+    offering(&[version])
+}
+
+fn offering(versions: &[&'static rustls::SupportedProtocolVersion]) -> Arc<ClientConfig> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[version]).unwrap();
+    let config = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
     Arc::new(config.dangerous().with_custom_certificate_verifier(Arc::new(Any)).with_no_client_auth())
 }
 

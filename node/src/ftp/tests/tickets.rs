@@ -30,12 +30,6 @@ fn tickets_of_an_upload_come_when_its_client_has_said_its_last_word() {
     }
 }
 
-fn offering(versions: &[&'static rustls::SupportedProtocolVersion]) -> Arc<ClientConfig> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
-    Arc::new(config.dangerous().with_custom_certificate_verifier(Arc::new(Any)).with_no_client_auth())
-}
-
 #[test]
 fn who_offers_tls12_has_it_where_sessions_have_to_be_resumed() {
     use rustls::ProtocolVersion::{TLSv1_2, TLSv1_3};

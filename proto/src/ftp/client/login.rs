@@ -115,7 +115,7 @@ impl Login {
 
     /// Did the server greet as a Longhaul, which is asked for LHDATA? That needs TLS 1.3.
     #[must_use]
-    pub const fn is_ahead(&self) -> bool {
+    pub const fn greeted_as_longhaul(&self) -> bool {
         self.is_ahead
     }
 
