@@ -553,6 +553,13 @@ fn a_short_job_risks_a_small_part_of_itself_at_a_time() {
     keep_both_bounds(&[(2336, 1.2, 1.2), (5279, 1.0, 1.15)]);
 }
 
+/// Far off the second flight was eight times the first whatever the job was: a policer's bucket passes the first, and most of the second is lost (1.38, 1.39, 1.30 and
+/// 1.29 times the file).
+#[test]
+fn a_far_job_risks_as_little_of_itself_once_its_first_flight_has_come() {
+    keep_both_bounds(&[(3411, 0.97, 1.2), (2204, 1.0, 1.1), (7999, 1.2, 1.08), (5845, 1.0, 1.12)]);
+}
+
 /// A step of a climb left at its rate until its echo was there, a round trip and a half later, and twice or four times what goes through was lost of it (1.20, 1.22
 /// and 1.23 times the file).
 #[test]

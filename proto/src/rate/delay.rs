@@ -54,7 +54,7 @@ const FLIGHT_MULTIPLE: [f64; 2] = [32.0, 8.0];
 /// sent again.
 const FLIGHT_GROWTH: f64 = 4.0;
 const FLIGHT_JOB_PART: f64 = 0.08;
-/// From this round trip on, ns, no flight is less for the job's sake.
+/// From this round trip on, ns, the first flight is not less for the job's sake: a round trip of everybody's is more than what a policer drops of it.
 const FAR_NS: u64 = 100_000_000;
 /// A flight's echo is looked at for so long at least, ns.
 const FLIGHT_SPAN_NS: u64 = 500_000;
@@ -706,17 +706,14 @@ impl Delay {
     /// The first flight, bytes.
     fn first_flight(&self) -> f64 {
         let train = f64::from(TRAIN_PACKETS) * f64::from(self.config.packet_bytes);
-        (FLIGHT_MULTIPLE[0] * train).min(self.flight_most(train))
+        let most = if self.path.rtt_ns() < FAR_NS { self.flight_most(train) } else { f64::INFINITY };
+        (FLIGHT_MULTIPLE[0] * train).min(most)
     }
 
     /// A flight after one of so many bytes that may be lost without much of the job being sent twice.
     fn flight_most(&self, before: f64) -> f64 {
-        // Far off, a round trip of everybody's is more than what a policer drops of a flight.
-        if self.is_quiet() && self.path.rtt_ns() < FAR_NS {
-            (FLIGHT_GROWTH * before).max(before + FLIGHT_JOB_PART * self.job_bytes)
-        } else {
-            f64::INFINITY
-        }
+        let most = (FLIGHT_GROWTH * before).max(before + FLIGHT_JOB_PART * self.job_bytes);
+        if self.is_quiet() { most } else { f64::INFINITY }
     }
 
     /// Jitter is little beside an eighth of the round trip.
