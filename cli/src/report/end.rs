@@ -37,7 +37,7 @@ pub fn text(done: &Done) -> String {
         let _ = writeln!(text, "  {sentence}");
     }
     unkept(&mut text, done);
-    owners(done).iter().for_each(|part| _ = writeln!(text, "  owners      {part}"));
+    owners(done).iter().for_each(|part| row(&mut text, "owners", part));
     faults(&mut text, done);
     receipt(&mut text, done);
     next(&mut text, done);
@@ -52,11 +52,11 @@ pub fn brief(done: &Done) -> String {
     impossible(&mut text, done);
     if let Some(rate) = goodput(done) {
         let limiter = limiter(done).map_or_else(String::new, |sentence| format!("; {sentence}"));
-        let _ = writeln!(text, "  rate        {rate}{limiter}");
+        row(&mut text, "rate", &format!("{rate}{limiter}"));
     }
     let besides = besides(done);
     if !besides.is_empty() {
-        let _ = writeln!(text, "  besides     {}", besides.join("; "));
+        row(&mut text, "besides", &besides.join("; "));
     }
     left(&mut text, &done.extras);
     faults(&mut text, done);
@@ -77,9 +77,7 @@ pub fn failed(done: &Done) -> String {
     headline(&mut text, done);
     impossible(&mut text, done);
     left(&mut text, &done.extras);
-    if let Some(why) = &done.receipt_missing {
-        let _ = writeln!(text, "  NO RECEIPT  {}", clean(why));
-    }
+    no_receipt(&mut text, done);
     next(&mut text, done);
     text
 }
@@ -199,7 +197,7 @@ fn details(text: &mut String, done: &Done) {
             writeln!(text, "  compared    {} with what stands there, chunk by chunk", show_bytes(done.compared_bytes));
     }
     if done.uncompared {
-        let _ = writeln!(text, "  compared    nothing: the other end may only be written to, what changed went whole");
+        row(text, "compared", "nothing: the other end may only be written to, what changed went whole");
     }
     extras(text, &done.extras, "removed");
 }
@@ -440,7 +438,7 @@ fn unkept(text: &mut String, done: &Done) {
     }
     let kinds: Vec<String> =
         done.unkept.iter().map(|(what, count)| format!("{} × {}", show_count(*count), clean(what))).collect();
-    let _ = writeln!(text, "  not kept    {}", kinds.join(", "));
+    row(text, "not kept", &kinds.join(", "));
     for entry in done.unkept_entries.iter().take(UNKEPT_SHOWN) {
         let _ = writeln!(text, "    {}: {}", clean(&entry.path).replace('\n', " "), clean(&entry.what.join(", ")));
     }
@@ -449,13 +447,18 @@ fn unkept(text: &mut String, done: &Done) {
     }
 }
 
+/// A line of the report: what it is about, and what is said of it.
+fn row(text: &mut String, about: &str, said: &str) {
+    let _ = writeln!(text, "  {about:<11} {said}");
+}
+
 fn faults(text: &mut String, done: &Done) {
     if done.faults_count == 0 {
         return;
     }
     let kinds: Vec<String> =
         done.faults_by_kind.iter().map(|(kind, count)| format!("{} {}", show_count(*count), clean(kind))).collect();
-    let _ = writeln!(text, "  failed      {}", kinds.join(", "));
+    row(text, "failed", &kinds.join(", "));
     for fault in done.faults.iter().take(FAULTS_SHOWN) {
         let _ = writeln!(text, "    {}", fault_line(fault));
     }
@@ -468,10 +471,14 @@ fn faults(text: &mut String, done: &Done) {
 /// A receipt without an entry is worth no line.
 fn receipt(text: &mut String, done: &Done) {
     if let Some(receipt) = done.receipt.as_ref().filter(|_| !is_empty(done)) {
-        let _ = writeln!(text, "  receipt     {}", clean(receipt));
+        row(text, "receipt", &clean(receipt));
     }
+    no_receipt(text, done);
+}
+
+fn no_receipt(text: &mut String, done: &Done) {
     if let Some(why) = &done.receipt_missing {
-        let _ = writeln!(text, "  NO RECEIPT  {}", clean(why));
+        row(text, "NO RECEIPT", &clean(why));
     }
 }
 
@@ -501,7 +508,7 @@ fn next(text: &mut String, done: &Done) {
         }
         (exit, _) => exit.line().next_step.to_owned(),
     };
-    let _ = writeln!(text, "  next        {step}");
+    row(text, "next", &step);
 }
 
 /// The kind of a fault that a permission would mend.

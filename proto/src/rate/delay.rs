@@ -66,9 +66,9 @@ const FLIGHT_FIRST: f64 = 0.6;
 const FLIGHT_REST: f64 = 0.4;
 /// ... and the first where the flight is more than `FLIGHT_JOB_PART` of the job: what is left out was lost behind policers more often than it was of use.
 const FLIGHT_FIRST_SHORT: f64 = 0.4;
-/// Where no train was seen spread out (the receiver's NIC merged it, or the link is far faster): the rate grows by this factor each time it was
-/// proved.
-const BLIND_GROWTH: f64 = 4.0;
+/// Where no train was seen spread out (the receiver's NIC merged it, or the link is far faster): the rate grows by the second factor each time it was proved, or by less,
+/// the first at least, where a round trip of it would be more than `FLIGHT_JOB_PART` of the job.
+const BLIND_GROWTH: (f64, f64) = (2.0, 4.0);
 /// Packets of the longest train, sent where shorter ones were not seen spread out: 1.5 ms of 1 Gbit/s.
 const TRAIN_PACKETS_MAX: u32 = 128;
 /// The echo of a start is observed for this multiple of the jitter, so that jitter is a tenth of what is looked for.
@@ -566,7 +566,7 @@ impl Delay {
             self.others = Others::of(self.link / passed.max(1.0) - 0.5);
         } else if self.link == 0.0 && (self.config.target == 0 || self.rate < self.config.target as f64) {
             // It all came, and no queue grew: the link is somewhere above.
-            self.rate *= BLIND_GROWTH;
+            self.rate *= self.blind_growth();
             self.train_packets = (4 * self.train_packets).min(TRAIN_PACKETS_MAX);
             self.train_due = true;
             self.train_bytes = 0.0;
@@ -714,6 +714,16 @@ impl Delay {
     fn flight_most(&self, before: f64) -> f64 {
         let most = (FLIGHT_GROWTH * before).max(before + FLIGHT_JOB_PART * self.job_bytes);
         if self.is_quiet() { most } else { f64::INFINITY }
+    }
+
+    /// By how much the rate grows where no train was seen spread out.
+    fn blind_growth(&self) -> f64 {
+        let flight = self.rate * self.path.rtt_ns() as f64 / 1e9;
+        let (least, most) = BLIND_GROWTH;
+        if self.path.rtt_ns() >= FAR_NS && most * flight <= self.first_flight() {
+            return most;
+        }
+        (FLIGHT_JOB_PART * self.job_bytes / flight).max(least).min(most)
     }
 
     /// Jitter is little beside an eighth of the round trip.

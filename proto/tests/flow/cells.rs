@@ -75,6 +75,8 @@ pub struct Cell {
     pub queue_bytes: u64,
     pub limiter: Limiter,
     pub change: Change,
+    /// The receiver wakes so far apart, as interfaces that join packets make it; 0, in every cell of the grid: at each packet.
+    pub woken_ns: u64,
     pub bytes: u64,
 }
 
@@ -148,6 +150,7 @@ impl Cell {
             queue_bytes: (log(0.25, 4.0, queue) * product) as u64,
             limiter,
             change,
+            woken_ns: 0,
             bytes: (wire * (packet - HEADERS) as f64 / packet as f64) as u64,
         }
     }
@@ -184,6 +187,7 @@ impl Cell {
         let rate = if matches!(self.limiter, Limiter::Policer(_)) { line } else { self.rate };
         let (mut forth, back) = (self.way(rate), self.way(rate));
         forth.queue_bytes = self.queue_bytes.max(QUEUE_PACKETS_MIN * self.packet);
+        forth.coarse_ns = self.woken_ns;
         match self.limiter {
             Limiter::Queue => {}
             Limiter::Shaper(bucket) => forth.bucket_bytes = bucket,
