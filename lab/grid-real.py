@@ -3,7 +3,7 @@
 
 For: `make grid-real`, by hand; the promise that leaving the choice to the program costs nothing.
 In and out: LONGHAUL (the binary), CELLS (a pattern: only those whose name has it), ROUNDS (1), OUT (target/bench/grid-real) -> a line for each
-cell, OUT.json and OUT.html; exit code 1 if `auto` got less than 0.95 of the better of both in more than one cell of twenty, or 0.99 in the median.
+cell, OUT.json and OUT.html; `keep NAME` makes NAME.json and NAME.md of the last run (bench/results); exit code 1 if `auto` got less than 0.95 of the better of both in more than one cell of twenty, or 0.99 in the median.
 Invariants: every job has hosts of its own, so nothing of the one before is in it; the order of the three turns with the cell; files lie in memory;
 a cell below 0.95 is played twice more, all three transports, and its medians count; jobs of some milliseconds are played nine times; nothing is left
 behind.
@@ -104,8 +104,10 @@ def cells():
 def main():
     if sys.argv[1:2] == ["inside"]:
         return inside(json.loads(sys.argv[2]))
-    wanted = [it for it in cells() if re.search(os.environ.get("CELLS", "."), it["name"])]
     rounds, out = int(os.environ.get("ROUNDS", "1")), pathlib.Path(os.environ.get("OUT", ROOT / "target/bench/grid-real"))
+    if sys.argv[1:2] == ["keep"]:
+        return keep(json.loads(out.with_suffix(".json").read_text()), pathlib.Path(sys.argv[2]))
+    wanted = [it for it in cells() if re.search(os.environ.get("CELLS", "."), it["name"])]
     folder = pathlib.Path(tempfile.mkdtemp(prefix="longhaul-grid.", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
     results, began = [], time.time()
     touch_memory()
@@ -279,18 +281,44 @@ def verdict(results, out, took_s):
         return 1
     shares = [it["share"] for it in results]
     below, middle = sum(share < SHARE_MIN for share in shares), statistics.median(shares)
-    is_good = below <= CELLS_BELOW * len(shares) and middle >= MEDIAN_MIN
-    words = f"{len(shares)} cells in {took_s / 60:.0f} min: auto gets {middle:.3f} of the better of both in the median, {min(shares):.2f} at least; {below} below {SHARE_MIN}"
-    print(f"{words}: {'as promised' if is_good else 'NOT as promised'}")
-    out.parent.mkdir(parents=True, exist_ok=True)
     record = dict(date=time.strftime("%Y-%m-%d"), kernel=os.uname().release, cores=os.cpu_count(), seconds=took_s, median=middle, below=below, cells=results)
+    is_good = below <= CELLS_BELOW * len(shares) and middle >= MEDIAN_MIN
+    print(f"{words(record)}: {'as promised' if is_good else 'NOT as promised'}")
+    out.parent.mkdir(parents=True, exist_ok=True)
     out.with_suffix(".json").write_text(json.dumps(record, indent=1))
-    out.with_suffix(".html").write_text(page(record, words))
+    out.with_suffix(".html").write_text(page(record))
     print(f"written: {out}.json and .html")
     return 0 if is_good else 1
 
 
-def page(record, words):
+def words(record):
+    least = min(it["share"] for it in record["cells"])
+    return f"{len(record['cells'])} cells in {record['seconds'] / 60:.0f} min: auto gets {record['median']:.3f} of the better of both in the median, {least:.2f} at least; {record['below']} below {SHARE_MIN}"
+
+
+def keep(record, to):
+    """What is kept of a run: no single rounds; JSON, and a page that people read."""
+    cells = [{key: value for key, value in it.items() if key not in ("played", "cpu_s", "got_bps")} for it in record["cells"]]
+    rounded = json.loads(json.dumps(dict(record, cells=cells)), parse_float=lambda it: round(float(it), 3))
+    rows = ["| cell | TCP, s | UDP, s | unsaid, s | of the better | of the link | sent ÷ file | over | rounds |", "|---|---|---|---|---|---|---|---|---|"]
+    for it in record["cells"]:
+        values = [f"{it['seconds'][transport]:.2f}" for transport in TRANSPORTS] + [f"{it['share']:.2f}", f"{it['of_link']:.2f}" if it["of_link"] else "", f"{it['sent_per_file']:.2f}"]
+        rows.append(f"| {it['name']} | {' | '.join(values)} | {it['over']}{', fell back' if it['fell_back'] else ''} | {it['rounds']} |")
+    text = f"""# Benchmark `grid-real`
+
+TCP, UDP and what nobody says (`unsaid`: `--transport auto`) over sixty real links and jobs, in turn, each job between hosts of its own; seconds of the whole command. {record["date"]}, Linux {record["kernel"]}, {record["cores"]} cores: {words(record)}.
+Promised: 0.95 of the better of both in all cells but three, 0.99 in the median.
+
+{chr(10).join(rows)}
+
+Make it: `make grid-real`, then `lab/grid-real.py keep bench/results/grid-real`. Why it is as it is: [039](../../docs/design/039-auto-by-default.md).
+"""
+    to.with_suffix(".json").write_text(json.dumps(rounded, separators=(",", ":"), ensure_ascii=False) + "\n")
+    to.with_suffix(".md").write_text(text)
+    return 0
+
+
+def page(record):
     style = re.search(r'const STYLE: &str = "\\\n(.*?)";', (ROOT / "text/src/page.rs").read_text(), re.DOTALL).group(1).replace("\\\n", "")
     head = "".join(f"<th>{it}</th>" for it in ("cell", "TCP, s", "UDP, s", "auto, s", "of the better", "of the link", "sent ÷ file", "over", "rounds"))
     rows = ""
@@ -303,7 +331,7 @@ def page(record, words):
     title = "TCP, UDP and auto over sixty links"
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1"><title>{title}, {record["date"]}</title>'
-        f'<style>{style}</style></head><body><main>\n<h1>{title}</h1><p class="soft">{record["date"]}, Linux {record["kernel"]}, {record["cores"]} cores</p>\n<p>{words}.</p>\n'
+        f'<style>{style}</style></head><body><main>\n<h1>{title}</h1><p class="soft">{record["date"]}, Linux {record["kernel"]}, {record["cores"]} cores</p>\n<p>{words(record)}.</p>\n'
         f'<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>\n{rows}</tbody></table></div></main></body></html>\n'
     )
 
