@@ -103,7 +103,7 @@ race: ## the program that races others; it is no part of the product
 	$(STATIC) cargo build --release --locked --target $(HOST) --target-dir target -p longhaul-bench --bin longhaul-race
 
 bench: build race ## the full race against the peers, memory to memory, one file, 20,000, one of 1 KB: target/bench/peers.json and .html (an hour)
-	$(RACE) peers
+	lab/hold-memory.py $(RACE) peers
 
 bench-quick: build race ## the same race, small: 512 MiB, 3 rounds (some minutes)
 	$(RACE) peers --name quick --size 512MiB --rounds 3 --net-seconds 3
