@@ -76,7 +76,7 @@ pub struct ExitLine {
 }
 
 /// Every exit code. The table of the manual pages is made from it.
-pub const TABLE: &[ExitLine] = &[
+pub static TABLE: &[ExitLine] = &[
     line(Exit::Whole, "whole", "everything is there, at the durability level asked for, and verified", "nothing to do"),
     line(Exit::Usage, "usage", "the command line or the config file is wrong", "see `longhaul help`"),
     line(
