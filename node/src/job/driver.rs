@@ -395,8 +395,7 @@ struct JobDriver<'a, 'b> {
     peer_flushes: bool,
     growth: Growth,
     replan: Option<Replan>,
-    /// The peer's own cap, B/s, and the one that was told to it; 0: none.
-    caps: (u64, u64),
+    caps: rails::Caps,
     /// Bytes of the control session that the bound was paid for, and when it was looked at.
     paid: (u64, Moment),
     settings: Settings,
@@ -551,7 +550,7 @@ impl<'a, 'b> JobDriver<'a, 'b> {
             peer_flushes: false,
             growth: Growth::default(),
             replan: job.offers.clone().map(|it| Replan::new(now, it, &job.plan, replan::cores(), is_sender)),
-            caps: (0, 0),
+            caps: rails::Caps { asked: now, peers: 0, said: 0 },
             paid: (0, now),
             settings: Settings::new(now, job.offers.as_ref(), &job.plan),
             shown_rate: ShownRate::new(now),
@@ -699,7 +698,7 @@ impl<'a, 'b> JobDriver<'a, 'b> {
                 Ok(())
             }
             Frame::Rate { bits_per_second } => {
-                self.caps.0 = bits_per_second / 8;
+                self.caps.peers = bits_per_second / 8;
                 self.ask_share();
                 Ok(())
             }

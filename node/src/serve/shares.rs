@@ -4,7 +4,7 @@
 //! In and out: bytes that each job let go so far, now and then; the most that each may have.
 //! Invariants: the sum is held by the `Bound` above all jobs'; all jobs have the same ceiling, so who asks for more takes nothing from who does not;
 //! a key has one account for all its jobs, which outlives them while anything is left to pay for.
-//! Absent on purpose: the data path; job drivers ask twice a second.
+//! Absent on purpose: the data path; job drivers ask ten times a second, so that those that run make room soon for one that begins.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -16,6 +16,7 @@ use proto::error::Breach;
 use proto::flow::FlowConfig;
 use proto::negotiate::{Plan, RdmaKind};
 use proto::rate::{ControllerKind, Policy, RateConfig};
+use proto::session::Moment;
 use proto::session::migration::Migration;
 use proto::session::paths::{Dial, Kind, Next, Wanted};
 use proto::session::settings::least_cap;
@@ -66,6 +67,17 @@ pub(super) struct Streams {
     pub(super) rdma: Option<RdmaKind>,
     /// Each queue pair so far.
     pub(super) pairs: Vec<PairSeen>,
+}
+
+/// The caps of this job, B/s; 0: none.
+#[derive(Debug)]
+pub(super) struct Caps {
+    /// When the daemon was asked for this job's share the last time.
+    pub(super) asked: Moment,
+    /// The peer's own.
+    pub(super) peers: u64,
+    /// The one that the peer was sent.
+    pub(super) said: u64,
 }
 
 /// A queue pair that was.
@@ -511,11 +523,12 @@ impl JobDriver<'_, '_> {
 
     /// The smallest of what was agreed, what the peer told and this job's share.
     pub(super) fn ask_share(&mut self) {
+        self.caps.asked = self.now;
         // Before the first rail is up it may be one of datagrams; where all are streams, whatever the plan allowed, they can be held here.
         let are_streams = self.carriers.values().all(|it| it.meter.is_none()) && !self.carriers.is_empty();
         let datagrams_come = matches!(self.end, End::Recv(_)) && self.job.plan.datagrams > 0 && !are_streams;
         let share = self.job.share.as_ref().map_or(0, |share| share(self.job.bound.taken(), datagrams_come));
-        let rate = least_cap([self.job.plan.rate_bps / 8, self.caps.0, share]);
+        let rate = least_cap([self.job.plan.rate_bps / 8, self.caps.peers, share]);
         let hostile = rate_if_asked().filter(|_| matches!(self.end, End::Send(_)));
         let rate = hostile.unwrap_or(rate);
         if rate != self.job.bound.rate() {
@@ -523,8 +536,8 @@ impl JobDriver<'_, '_> {
             self.set_rail_rates();
         }
         // Packets come whether or not they are taken, and a stream fills the kernel's buffers before it waits: their sender must know.
-        if matches!(self.end, End::Recv(_)) && share != self.caps.1 && self.is_open() {
-            self.caps.1 = share;
+        if matches!(self.end, End::Recv(_)) && share != self.caps.said && self.is_open() {
+            self.caps.said = share;
             self.say(&Frame::Rate { bits_per_second: share.saturating_mul(8) });
         }
     }
@@ -535,7 +548,7 @@ impl JobDriver<'_, '_> {
             return Ok(());
         }
         let rtt = self.session().map_or(Duration::ZERO, |session| session.rtt);
-        let cap = least_cap([self.settings.caps().0 / 8, self.caps.1]);
+        let cap = least_cap([self.settings.caps().0 / 8, self.caps.said]);
         let rate = self.policer.on_cap(self.now, cap, rtt);
         let limit = &self.job.bound.limit;
         limit.set_rate(rate);

@@ -14,7 +14,7 @@ use proto::session::stall::{Look, Progress, Verdict, slowness};
 use proto::wire::control::Frame;
 
 use super::end::End;
-use super::{JobDriver, PULSE, Status, Way};
+use super::{JobDriver, PULSE, Status, TICK, Way};
 use proto::session::settings::least_cap;
 use text::exit::{Exit, Failure};
 
@@ -85,8 +85,10 @@ impl JobDriver<'_, '_> {
             self.job.link.follow_round_trip();
             self.grow();
             self.steer();
-            self.ask_share();
             self.hold_sender()?;
+        }
+        if self.is_open() && self.now.since(self.caps.asked) >= TICK {
+            self.ask_share();
         }
         self.storage_news();
         self.take_gone();
@@ -212,7 +214,7 @@ impl JobDriver<'_, '_> {
     /// What a chunk of each rail takes under the caps in force.
     fn slowness(&self) -> Duration {
         let (own, peers) = (self.settings.caps().0 / 8, self.settings.caps().1 / 8);
-        let rate = least_cap([self.job.bound.rate(), self.caps.0, own, peers]);
+        let rate = least_cap([self.job.bound.rate(), self.caps.peers, own, peers]);
         slowness(rate, self.job.terms.chunk_bytes, self.end.rails_up())
     }
 }
