@@ -2,7 +2,7 @@
 //!
 //! For: the `delay` controller where jitter takes longer than a train does: how far apart the train's packets come says little of the link then, and a short look at the
 //! delay takes jitter for a queue.
-//! In and out: how evenly a train came, and what arrives of surges, in; surges that grow twofold or fourfold, and at last the link's rate, out.
+//! In and out: how evenly a train came, and what arrives of surges, in; surges that grow twofold or threefold, and at last the link's rate, out.
 //! Invariants: a surge lasts a quarter of a round trip; it is judged by what arrived, over its own time and that of the jitter, and by no delay that jitter may cause;
 //! what it left in a queue is given back at once; a train that came evenly is never doubted.
 //! Absent on purpose: losses (`ceiling`, which looks at no report while overtaken packets look lost), jitter of the steady state (`path`).
@@ -18,12 +18,12 @@ const EVEN: (u32, f64) = (4, 0.03);
 /// A train shorter than this part of a round trip is little beside what a first flight shows.
 const SHORT: f64 = 0.02;
 /// A surge is this multiple of the rate before it, or, where what is risked is more than a part of the job, the second.
-const GROWTH: (f64, f64) = (4.0, 2.0);
+const GROWTH: (f64, f64) = (3.0, 2.0);
 const GROWTH_JOB_PART: f64 = 0.06;
 /// No surge begins at this part of the user's bound, or above.
 const BOUNDED: f64 = 0.8;
 /// So much of what a surge sends beyond the rate before it arrives where the link has room for it.
-const ROOM: f64 = 0.5;
+const ROOM: f64 = 0.3;
 /// Share of the queue that the surge would have made of a link no faster than before, from which on it is one.
 const QUEUE_SHARE: f64 = 0.25;
 /// What is sent after a surge without room: this part of what arrived.
@@ -31,9 +31,11 @@ const ARRIVED: f64 = 0.9;
 /// Jitter takes this multiple of its mean, at most this part of a round trip.
 const JITTER: f64 = 4.0;
 const JITTER_MOST: f64 = 0.5;
-/// Jitter of less than this part of a round trip, or than this many ns, hides no link.
+/// Jitter of less than this part of a round trip hides no link ...
 const DOUBT: f64 = 1.0 / 400.0;
-const DOUBT_NS: f64 = 300_000.0;
+/// ... nor does less than this part of a short one, which is so many ns at least and at most: flows of 10 ms beside others of 200 ms took their queue for jitter.
+const DOUBT_SHORT: f64 = 1.0 / 33.0;
+const DOUBT_NS: (f64, f64) = (100_000.0, 300_000.0);
 
 /// How far apart a train's packets, or the reports of them, came. A link spreads packets evenly, jitter does not.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -112,8 +114,8 @@ impl Delay {
 
     /// What looks like a queue of others may be jitter: only what passes of a surge tells.
     pub(super) fn start_in_doubt(&mut self, signal: &Signal, passed: f64) -> bool {
-        let noise = self.path.start_noise_ns();
-        let is_quiet = noise < (DOUBT * self.path.rtt_ns() as f64).max(DOUBT_NS);
+        let (noise, rtt) = (self.path.start_noise_ns(), self.path.rtt_ns() as f64);
+        let is_quiet = noise < (DOUBT * rtt).max((DOUBT_SHORT * rtt).clamp(DOUBT_NS.0, DOUBT_NS.1));
         if self.blur_ns > 0.0 || is_quiet || signal.limited || self.gaps.is_even() || self.config.policy == Policy::Low
         {
             return false;
@@ -157,7 +159,9 @@ impl Delay {
             return;
         }
         let span = surge.until_ns.saturating_sub(surge.began_ns) as f64;
-        let took = now_ns.saturating_sub(surge.marked_ns) as f64;
+        // Before a first surge nothing was on its way: from the last report before it to its echo nothing could come.
+        let from_ns = surge.began_ns.saturating_add(rtt).saturating_sub(self.path.report_ns()).max(surge.marked_ns);
+        let took = now_ns.saturating_sub(from_ns) as f64;
         // What would have come without the surge, and with all of it.
         let least = surge.low * took / 1e9;
         let all = least + (surge.high - surge.low) * span / 1e9;
@@ -176,6 +180,8 @@ impl Delay {
             self.surge = Some(surge);
             return self.surge_over(signal, grown);
         }
+        // What a surge without room loses is its own doing, and is known later than it comes: it says nothing of a ceiling.
+        self.climbed_ns = surge.until_ns.saturating_add(self.blur_ns as u64);
         let rate = arrived * 1e9 / took.max(1.0);
         if !signal.limited {
             surge.low = (ARRIVED * rate).max(surge.low * (arrived / all).clamp(0.5, 1.0));

@@ -74,6 +74,10 @@ impl Delay {
         {
             return false;
         }
+        // Beside more jitter neither a queue nor what passes within a quarter of a round trip can be seen.
+        if times.is_none() && self.start_in_doubt(signal, self.goal) {
+            return true;
+        }
         let now_ns = signal.now_ns;
         let rtt = self.path.rtt_ns();
         // A train that is no longer than what jitter does to it says little.
