@@ -538,8 +538,19 @@ impl JobDriver<'_, '_> {
         // Packets come whether or not they are taken, and a stream fills the kernel's buffers before it waits: their sender must know.
         if matches!(self.end, End::Recv(_)) && share != self.caps.said && self.is_open() {
             self.caps.said = share;
+            // A higher cap holds at once.
+            self.set_limit();
             self.say(&Frame::Rate { bits_per_second: share.saturating_mul(8) });
         }
+    }
+
+    /// What comes is held to the caps that its sender was sent and can have heard, B/s.
+    fn set_limit(&mut self) -> u64 {
+        let rtt = self.session().map_or(Duration::ZERO, |session| session.rtt);
+        let cap = least_cap([self.settings.caps().0 / 8, self.caps.said]);
+        let rate = self.policer.on_cap(self.now, cap, rtt);
+        self.job.bound.limit.set_rate(rate);
+        rate
     }
 
     /// Twice a second, where packets come: the sender is held to the caps that it was told.
@@ -547,12 +558,9 @@ impl JobDriver<'_, '_> {
         if !matches!(self.end, End::Recv(_)) || !self.is_open() {
             return Ok(());
         }
-        let rtt = self.session().map_or(Duration::ZERO, |session| session.rtt);
-        let cap = least_cap([self.settings.caps().0 / 8, self.caps.said]);
-        let rate = self.policer.on_cap(self.now, cap, rtt);
-        let limit = &self.job.bound.limit;
-        limit.set_rate(rate);
-        let Some(came) = self.policer.on_counts(self.now, rate, limit.counts()) else { return Ok(()) };
+        let rate = self.set_limit();
+        let counts = self.job.bound.limit.counts();
+        let Some(came) = self.policer.on_counts(self.now, rate, counts) else { return Ok(()) };
         let cause = format!(
             "the peer at {} sends {} although its cap here is {}",
             self.peer_name(),
