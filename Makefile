@@ -146,7 +146,7 @@ bench-mode-e-beside: build ## our FTP server beside globus-gridftp-server: MODE 
 beside: build ## one job over UDP and one CUBIC or BBR stream of the kernel's on one link: who gets what (iperf3; four minutes)
 	lab/beside.sh
 
-changes: build ## how soon a running job has its link again after it changed: halved, doubled, longer, another address, ten seconds of nothing (five minutes)
+changes: build ## how soon a running job has its link again after it changed: halved, doubled, longer, another address, ten seconds of nothing (twelve minutes)
 	lab/changes.sh
 
 policers: ## policers of 1 Mbit/s to 1 Gbit/s in virtual time: what was sent beside what was asked, and how fast: target/bench/policers.jsonl (a minute)
