@@ -12,6 +12,7 @@ Absent on purpose: memory that a benchmark itself would have to keep; huge pages
 import mmap
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 
@@ -24,6 +25,8 @@ SPARE_MIB = 1024
 def main():
     if len(sys.argv) < 2:
         sys.exit("hold-memory: a command is missing: lab/hold-memory.py COMMAND ...")
+    # So that what is undone at the end is undone then, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         order = ORDER.read_text()
         ORDER.write_text("10")

@@ -509,7 +509,7 @@ fn a_train_that_came_unevenly_is_no_measure_of_the_link() {
     have_of_the_model(&[(6734, 1.0), (2134, 0.9), (5155, 0.9), (3655, 0.9), (1889, 1.0), (6255, 1.2), (14, 0.8)]);
 }
 
-/// Jitter that a look of a quarter round trip cannot see past: a start that found no queue stayed at what its train had shown, a tenth of the link and less (0.44, 0.49
+/// Jitter that a look of a quarter round trip cannot see past: a start that found no queue stayed at what its train had shown, a fifth of the link and less (0.44, 0.49
 /// and 0.52 of the model). A first surge was judged from the last report before it on, and nothing had been on its way then (0.45 and 0.42).
 #[test]
 fn a_start_that_jitter_hides_the_link_from_surges_whatever_its_train_showed() {

@@ -74,7 +74,7 @@ impl Delay {
         {
             return false;
         }
-        // Beside more jitter neither a queue nor what passes within a quarter of a round trip can be seen.
+        // Where jitter may hide the link a surge is judged by what arrives of it alone.
         if times.is_none() && self.start_in_doubt(signal, self.goal) {
             return true;
         }
